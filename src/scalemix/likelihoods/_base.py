@@ -1,0 +1,162 @@
+"""The contract of a likelihood: what it gives to the house, and what it may assume."""
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+import equinox as eqx
+import numpy as np
+from jaxtyping import Array, Float, Int, Key
+
+from scalemix.quadratic import Quadratic, Sums
+
+Parameters = Any
+"""A likelihood's own parameters (a noise variance, ...): a PyTree of arrays, () when it has none."""
+
+
+class Likelihood(eqx.Module):
+    """L(y, eta), with the augmentation that makes it Gaussian in eta.
+
+    Targets `y` and predictors `eta` have shape (n, k); `power` (n,) raises each row's likelihood to
+    a power and is never a factor on (w, h): `draw` targets L^power. Methods marked *exact* draw from
+    or evaluate the stated law without approximation.
+    """
+
+    name: ClassVar[str]
+    """The word of the interface."""
+    target: ClassVar[str]
+    """`"real"`, `"signs"` (-1 and 1) or `"indicators"` (one column a class)."""
+    default_intercept_scale: ClassVar[float]
+    """Prior standard deviation of an intercept for which the prior names none."""
+    allows_latents: ClassVar[bool]
+    """Whether the top latents Z have a Gaussian conditional given omega."""
+    latents_in_closed_form: ClassVar[bool]
+    """Whether E[Z | y] and copies of Z need no omega of their own (a Gaussian likelihood)."""
+    allows_flat_prior: ClassVar[bool]
+    """Whether the posterior of the top is proper under a flat prior."""
+
+    def blocks(self, n_predictors: int) -> np.ndarray:
+        """Columns drawn together, (blocks, columns), in the order in which they are drawn."""
+        return np.arange(n_predictors)[None]
+
+    @abstractmethod
+    def initial(self, dtype: Any) -> Parameters:
+        """Parameters to start a chain from."""
+
+    @abstractmethod
+    def draw(
+        self,
+        key: Key[Array, ""],
+        parameters: Parameters,
+        y: Float[Array, "n k"],
+        eta: Float[Array, "n k"],
+        power: Float[Array, " n"],
+        block: Int[Array, " b"],
+    ) -> Quadratic:
+        """Draw omega | y, eta under L^power and return its `Quadratic` for the block's columns."""
+
+    @abstractmethod
+    def expect(
+        self,
+        parameters: Parameters,
+        y: Float[Array, "n k"],
+        eta: Float[Array, "n k"],
+        power: Float[Array, " n"],
+        block: Int[Array, " b"],
+    ) -> Quadratic:
+        """The `Quadratic` of EM: the expectation of (w, h) over omega | y, eta."""
+
+    def refresh(
+        self,
+        key: Key[Array, ""],
+        parameters: Parameters,
+        y: Float[Array, "n k"],
+        eta: Float[Array, "n k"],
+        power: Float[Array, " n"],
+        extra: Sums,
+        prior_power: Float[Array, ""],
+    ) -> Parameters:
+        """Draw the likelihood's own parameters with omega integrated out, prior^prior_power.
+
+        `extra` joins the rows' sums: what copies scatter about their mean, and the coefficients of a
+        prior that is tied to the noise.
+        """
+        return parameters
+
+    def maximise(
+        self,
+        parameters: Parameters,
+        y: Float[Array, "n k"],
+        eta: Float[Array, "n k"],
+        power: Float[Array, " n"],
+        extra: Sums,
+        prior_power: Float[Array, ""],
+    ) -> Parameters:
+        """The mode of what `refresh` draws from."""
+        return parameters
+
+    def log_prior(self, parameters: Parameters) -> Float[Array, ""] | float:
+        """Log density of the parameters' prior, constants left out."""
+        return 0.0
+
+    def noise_variance(self, parameters: Parameters) -> Float[Array, ""] | float:
+        """The variance to which a tied prior is tied; 1 where the likelihood has none."""
+        return 1.0
+
+    @abstractmethod
+    def log_density(
+        self,
+        parameters: Parameters,
+        y: Float[Array, "n k"],
+        mean: Float[Array, "n k"],
+        spread: Float[Array, "k k"] | None,
+    ) -> Float[Array, " n"]:
+        """Log of E[L(y, eta)], eta ~ N(mean, spread); `spread=None` is L at eta = mean itself.
+
+        `spread` is what the latent Z leaves in the predictor, latent_scale^2 W'W.
+        """
+
+    @abstractmethod
+    def sample(
+        self,
+        key: Key[Array, ""],
+        parameters: Parameters,
+        mean: Float[Array, "n k"],
+        spread: Float[Array, "k k"] | None,
+    ) -> Float[Array, "n k"]:
+        """One new observation a row, eta ~ N(mean, spread)."""
+
+
+class Regression(Likelihood):
+    """A likelihood of real targets whose predictive has moments and a distribution function."""
+
+    @abstractmethod
+    def moments(
+        self,
+        parameters: Parameters,
+        mean: Float[Array, "n k"],
+        spread: Float[Array, "k k"] | None,
+    ) -> tuple[Float[Array, "n k"], Float[Array, "n k"]]:
+        """Mean and variance of a new observation, per output."""
+
+    @abstractmethod
+    def cumulative(
+        self,
+        parameters: Parameters,
+        y: Float[Array, "n k"],
+        mean: Float[Array, "n k"],
+        spread: Float[Array, "k k"] | None,
+    ) -> Float[Array, "n k"]:
+        """Distribution function of a new observation, per output."""
+
+
+class Classification(Likelihood):
+    """A likelihood of classes."""
+
+    @abstractmethod
+    def probabilities(
+        self,
+        parameters: Parameters,
+        mean: Float[Array, "n k"],
+        spread: Float[Array, "k k"] | None,
+    ) -> Float[Array, "n c"]:
+        """Probability of each class, rows summing to 1."""

@@ -1,0 +1,98 @@
+"""Hinge pseudo-likelihood (support vector machine) by a normal variance-mean mixture."""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from scalemix.likelihoods._base import Classification
+from scalemix.likelihoods._quadrature import normal_nodes
+from scalemix.quadratic import Quadratic
+from scalemix.random import generalized_inverse_gaussian
+
+SMOOTHING = 1e-6
+"""EM replaces |u| by sqrt(u^2 + SMOOTHING^2): exact MM for a loss within SMOOTHING of the hinge."""
+
+CUTS = (-8.0, -3.0, -1.0, 0.0, 1.0, 3.0, 8.0)
+"""Where the quadrature cuts the normalised loss: its kinks at -1 and 1, and finer about them."""
+
+
+class Hinge(Classification):
+    """L(y, eta) = exp{-(2 / tau_0^2) (1 - y eta)_+}, y in {-1, 1}, as a flat mixture over lambda.
+
+    lambda | eta ~ GIG(1/2, u^2 / tau_0^2, 1 / tau_0^2) with u = 1 - y eta, w = 1 / (tau_0^2 lambda),
+    h = w y (1 + lambda); exact. L is no density in y (L(1) + L(-1) depends on eta), so the data
+    cannot identify tau_0^2 and it is never learned; sqrt(2), the default, is the plain hinge loss.
+    Probabilities are those of the *normalised* loss, L(y) / (L(1) + L(-1)): another model than the
+    pseudo-posterior that was sampled, and the honest reading of it.
+    """
+
+    noise_scale: Float[Array, ""] | float = float(np.sqrt(2.0))
+
+    name: ClassVar[str] = "hinge"
+    target: ClassVar[str] = "signs"
+    default_intercept_scale: ClassVar[float] = 10.0
+    allows_latents: ClassVar[bool] = True
+    latents_in_closed_form: ClassVar[bool] = False
+    allows_flat_prior: ClassVar[bool] = False
+
+    def initial(self, dtype: Any) -> Array:
+        """tau_0^2, which stays as it is."""
+        return jnp.asarray(self.noise_scale, dtype) ** 2
+
+    def draw(self, key: Key[Array, ""], parameters, y, eta, power, block) -> Quadratic:
+        """A power divides tau_0^2, exactly; a row of power 0 says nothing."""
+        y, eta, power = y[:, block], eta[:, block], power[:, None]
+        scale = parameters / jnp.where(power > 0, power, 1.0)
+        mixing = generalized_inverse_gaussian(key, 0.5, (1 - y * eta) ** 2 / scale, 1 / scale)
+        w = jnp.where(power > 0, 1 / (scale * mixing), 0.0)
+        return Quadratic(w, w * y + jnp.where(power > 0, y / scale, 0.0))
+
+    def expect(self, parameters, y, eta, power, block) -> Quadratic:
+        """E w = power / (tau_0^2 |u|) and E h = y (E w + power / tau_0^2), |u| smoothed."""
+        y, eta = y[:, block], eta[:, block]
+        rate = power[:, None] / parameters
+        w = rate / jnp.sqrt((1 - y * eta) ** 2 + SMOOTHING**2)
+        return Quadratic(w, y * (w + rate))
+
+    def log_density(self, parameters, y, mean, spread) -> Float[Array, " n"]:
+        """Log L; with a spread the closed form of E L under eta ~ N(mean, spread), in logs.
+
+        p = Phi(-u/s) + exp(-g u + g^2 v / 2) Phi((u - g v) / s), g = 2 / tau_0^2, u = 1 - y mean.
+        """
+        u, rate = (1 - y * mean)[:, 0], 2 / parameters
+        if spread is None:
+            return -rate * jax.nn.relu(u)
+        variance = spread[0, 0]
+        scale = jnp.sqrt(variance)
+        return jnp.logaddexp(
+            jax.scipy.stats.norm.logcdf(-u / scale),
+            -rate * u
+            + rate**2 * variance / 2
+            + jax.scipy.stats.norm.logcdf((u - rate * variance) / scale),
+        )
+
+    def _positive(self, parameters: Array, mean: Array, spread: Array | None) -> Array:
+        def normalised(eta: Array) -> Array:
+            gap = jax.nn.relu(1 + eta) - jax.nn.relu(1 - eta)
+            return jax.nn.sigmoid(2 / parameters * gap)
+
+        if spread is None:
+            return normalised(mean[:, 0])
+        nodes, weights = normal_nodes(mean[:, 0], spread[0, 0], CUTS)
+        return jnp.sum(normalised(nodes) * weights, axis=1)
+
+    def probabilities(self, parameters, mean, spread) -> Float[Array, "n 2"]:
+        """The normalised loss: logit p = (2 / tau_0^2) {(1 + eta)_+ - (1 - eta)_+}."""
+        return jnp.stack(
+            [self._positive(parameters, -mean, spread), self._positive(parameters, mean, spread)],
+            axis=1,
+        )
+
+    def sample(self, key: Key[Array, ""], parameters, mean, spread) -> Float[Array, "n 1"]:
+        """A sign a row, by the normalised loss."""
+        positive = self._positive(parameters, mean, spread)
+        uniform = jax.random.uniform(key, positive.shape, mean.dtype)
+        return jnp.where(uniform < positive, 1.0, -1.0).astype(mean.dtype)[:, None]
