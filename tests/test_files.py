@@ -39,7 +39,7 @@ def refusal(path: Path) -> str:
     return message
 
 
-def forge(path: Path, change, data: bytes | None = None) -> None:
+def forge(path: Path, change) -> None:
     """Rewrite a file with a changed table and a digest that fits."""
     content = path.read_bytes()
     end = 8 + int.from_bytes(content[:8], "little")
@@ -48,7 +48,7 @@ def forge(path: Path, change, data: bytes | None = None) -> None:
     change(table)
     raw = json.dumps(table, separators=(",", ":")).encode()
     raw += b" " * (-len(raw) % 8)
-    forged = len(raw).to_bytes(8, "little") + raw + (content[end:] if data is None else data)
+    forged = len(raw).to_bytes(8, "little") + raw + content[end:]
     digest = hashlib.sha256(forged).hexdigest().encode()
     path.write_bytes(forged.replace(b"0" * 64, digest, 1))
 
@@ -207,6 +207,19 @@ def test_claims_on_arrays_that_do_not_fit_are_refused(saved: Path, entry: dict) 
     finally:
         tracemalloc.stop()
     assert "'x'" in message or "'key'" in message or "bytes of arrays" in message
+
+
+def test_arrays_that_do_not_tile_the_data_are_refused(saved: Path) -> None:
+    forge(saved, lambda table: table.pop("key"))
+    assert "has array 'x' at byte 8 of its data, expected 0" in refusal(saved)
+
+
+def test_empty_array_of_an_impossible_shape_is_refused(saved: Path) -> None:
+    for shape in ([0, 2**62, 2**62], [0] * 65, [0, 2**64]):
+        saved.unlink()
+        files.write(saved, {"x": np.empty(0)}, {})
+        forge(saved, lambda table, shape=shape: table["x"].update(shape=shape))
+        assert "gives array 'x' a dtype, shape and length" in refusal(saved)
 
 
 def test_entry_that_is_no_object_is_refused(saved: Path) -> None:

@@ -37,7 +37,7 @@ def factorise(precision: Float[Array, "d d"]) -> Factor:
     dead = diagonal <= 0
     scale = jnp.sqrt(jnp.where(dead, 1.0, diagonal))
     eye = jnp.eye(precision.shape[0], dtype=precision.dtype)
-    correlation = precision / (scale[:, None] * scale[None, :]) + jnp.where(dead, eye, 0.0)
+    correlation = precision / (scale[:, None] * scale[None, :]) + jnp.diag(dead.astype(precision.dtype))
 
     def fails(carry: tuple[Array, Array, Array]) -> Array:
         lower, jitter, _ = carry

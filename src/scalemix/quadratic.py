@@ -51,5 +51,5 @@ class Statistics(NamedTuple):
 
     def with_prior(self, prior: Quadratic) -> "Statistics":
         """Add a diagonal Gaussian prior, a `Quadratic` over coefficients: w (d, #k), h (d, k)."""
-        diagonal = prior.w.T[:, :, None] * jnp.eye(prior.w.shape[0], dtype=self.precision.dtype)
+        diagonal = prior.w.T[:, :, None] * jnp.eye(prior.w.shape[0], dtype=self.precision.dtype)[None]
         return Statistics(self.precision + diagonal, self.linear + prior.h.T)

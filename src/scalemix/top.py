@@ -39,7 +39,7 @@ def predictor(
     coefficients: Float[Array, "d k"], features: Float[Array, "n p"]
 ) -> Float[Array, "n k"]:
     """eta = b_0 + W_0' f."""
-    return coefficients[0] + features @ coefficients[1:]
+    return coefficients[:1] + features @ coefficients[1:]
 
 
 def spread(
@@ -95,7 +95,7 @@ def latent_mean(
     """E[Z | omega, y]; `quadratic.w` is one column that serves all outputs."""
     directions, squared, turned = _directions(coefficients)
     residual = quadratic.h - quadratic.w * predictor(coefficients, features)
-    gain = latent_variance / (1 + latent_variance * quadratic.w * squared)
+    gain = latent_variance / (1 + latent_variance * quadratic.w * squared[None])
     return features + (gain * (residual @ turned)) @ directions.T
 
 
@@ -111,8 +111,8 @@ def latent_noise(
     c = sqrt(1 + a s^2): no cancellation, and the identity where w = 0.
     """
     directions, squared, _ = _directions(coefficients)
-    a = latent_variance * w
-    c = jnp.sqrt(1 + a * squared)
+    a = latent_variance * jnp.reshape(w, (-1, 1))
+    c = jnp.sqrt(1 + a * squared[None])
     along = (noise @ directions) * (-a / (c * (1 + c)))
     return jnp.sqrt(jnp.asarray(latent_variance, noise.dtype)) * (noise + along @ directions.T)
 
@@ -135,7 +135,7 @@ def latent_scatter(
     left = jnp.maximum(degrees - jnp.arange(width), 0).astype(dtype)
     chi_square = 2 * gamma(key_diagonal, jnp.maximum(left, 1) / 2)
     below = jnp.tril(jax.random.normal(key_below, (width, width), dtype), -1)
-    triangle = jnp.where(left > 0, below + jnp.diag(jnp.sqrt(chi_square)), 0)
+    triangle = jnp.where(left[None] > 0, below + jnp.diag(jnp.sqrt(chi_square)), 0)
     root = latent_noise(triangle.T, coefficients, w, latent_variance)
     return root.T @ root
 

@@ -72,7 +72,7 @@ class MLP(eqx.Module):
         """Features of rows. With a key, hidden units are dropped (training only)."""
         features = x
         for index, (theta, bias) in enumerate(parameters):
-            into = features @ theta / jnp.sqrt(jnp.asarray(theta.shape[0], x.dtype)) + bias
+            into = features @ theta / jnp.sqrt(jnp.asarray(theta.shape[0], x.dtype)) + bias[None]
             if index == len(self.hidden_layer_sizes):
                 return into
             out = ACTIVATIONS[self.activation](into)

@@ -149,7 +149,7 @@ class Engine(eqx.Module):
             features = model.body(body, batch.x)
             noise = row_normals(key_latent, self.kept_copies, features)
             scale = jnp.asarray(model.latent_scale, dtype)
-            latents = Latents(features + scale * noise, jnp.zeros((width, width), dtype))
+            latents = Latents(features[None] + scale * noise, jnp.zeros((width, width), dtype))
         return State(
             body,
             self.body_update.initial(key_memory, body, batch.x.shape[0]),
@@ -290,7 +290,7 @@ class Engine(eqx.Module):
                 key_omega, state.parameters, coefficients, rows, batch.y, block
             )
             statistics = Statistics(
-                statistics.precision.at[:, 1:, 1:].add(rows.scatter / noise), statistics.linear
+                statistics.precision.at[:, 1:, 1:].add(rows.scatter[None] / noise), statistics.linear
             )
             own = Quadratic(powers.prior * prior.w, powers.prior * prior.h[:, block])
             drawn = self.new_top(key_top, statistics.with_prior(own))

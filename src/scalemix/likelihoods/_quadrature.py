@@ -28,8 +28,8 @@ def normal_nodes(
     inside = [jnp.clip((cut - mean) / safe, -REACH, REACH) for cut in cuts]
     edges = jnp.sort(jnp.stack([*inside, *(jnp.full_like(mean, edge) for edge in GRID)]), axis=0)
     half = (edges[1:] - edges[:-1])[..., None] / 2
-    t = (edges[1:] + edges[:-1])[..., None] / 2 + half * nodes
-    density = jnp.exp(-0.5 * t**2) / np.sqrt(2 * np.pi) * half * weights
+    t = (edges[1:] + edges[:-1])[..., None] / 2 + half * nodes[None, None]
+    density = jnp.exp(-0.5 * t**2) / np.sqrt(2 * np.pi) * half * weights[None, None]
     flat = (mean.shape[0], -1)
     eta = mean[:, None] + scale * jnp.moveaxis(t, 1, 0).reshape(flat)
     return eta, jnp.moveaxis(density, 1, 0).reshape(flat)
