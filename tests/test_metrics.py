@@ -269,6 +269,13 @@ def test_calibration_error_by_hand() -> None:
     assert found == pytest.approx(expected, **EXACT)
 
 
+def test_edges_belong_to_the_upper_bin() -> None:
+    """Some of these times 100 lie just below a whole number in floating point (.29, .57, .58)."""
+    confidence = np.arange(100) / 100
+    curve = metrics.calibration_curve(confidence > 0.5, confidence, 100, "equal_width")
+    np.testing.assert_allclose(curve.confidence, confidence, rtol=1e-12)
+
+
 def test_calibration_curve_is_scikit_learns(seed: int) -> None:
     generator = np.random.default_rng(seed)
     confidence = generator.random(300)

@@ -349,7 +349,8 @@ def calibration_curve(
             "'equal_width'"
         )
     position = _middle_level(confidence, share) if binning == "equal_mass" else confidence
-    index = np.minimum((position * bins).astype(int), bins - 1)
+    # The edge of a bin belongs to the upper one, also where rounding puts it just below.
+    index = np.minimum((position * bins + 1e-9).astype(int), bins - 1)
     mass, predicted, observed = (
         np.bincount(index, share * values).astype(np.float64)
         for values in (np.ones_like(share), confidence, correct)

@@ -93,7 +93,8 @@ def _density_chunk(model: Model, draws: Draw, x: Array, y: Array) -> Array:
 
 @jax.jit
 def _probability_chunk(model: Model, draws: Draw, x: Array) -> Array:
-    return _per_draw(model.likelihood.probabilities, _components(model, draws, x)).mean(0)
+    logs = _per_draw(model.likelihood.log_probabilities, _components(model, draws, x))
+    return jax.scipy.special.logsumexp(logs, axis=0) - np.log(logs.shape[0])
 
 
 @jax.jit
@@ -173,15 +174,19 @@ def log_density(posterior: Posterior, x: np.ndarray, y: np.ndarray) -> np.ndarra
     return _chunked(_density_chunk, posterior, x, y)
 
 
-def probabilities(posterior: Posterior, x: np.ndarray) -> np.ndarray:
-    """Posterior average of the class probabilities, (n, classes)."""
+def log_probabilities(posterior: Posterior, x: np.ndarray) -> np.ndarray:
+    """Log of the posterior average of the class probabilities, (n, classes)."""
     return _chunked(_probability_chunk, posterior, x)
 
 
 def quantiles(posterior: Posterior, x: np.ndarray, alpha: np.ndarray) -> np.ndarray:
     """Quantiles of a new observation, (n, k, levels), from the averaged distribution function."""
     levels = np.asarray(alpha, x.dtype)
-    return _chunked(lambda *a: _quantile_chunk(*a, levels), posterior, x)
+
+    def invert(model: Model, draws: Draw, part: np.ndarray) -> Array:
+        return _quantile_chunk(model, draws, part, levels)
+
+    return _chunked(invert, posterior, x)
 
 
 def sample(posterior: Posterior, x: np.ndarray, n_samples: int, seed: np.ndarray) -> np.ndarray:

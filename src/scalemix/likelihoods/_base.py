@@ -4,6 +4,8 @@ from abc import abstractmethod
 from typing import Any, ClassVar
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key
 
@@ -153,10 +155,17 @@ class Classification(Likelihood):
     """A likelihood of classes."""
 
     @abstractmethod
-    def probabilities(
+    def log_probabilities(
         self,
         parameters: Parameters,
         mean: Float[Array, "n k"],
         spread: Float[Array, "k k"] | None,
     ) -> Float[Array, "n c"]:
-        """Probability of each class, rows summing to 1."""
+        """Log probability of each class (finite where the class is merely improbable)."""
+
+
+def sample_signs(key: Key[Array, ""], log_probabilities: Float[Array, "n 2"]) -> Float[Array, "n 1"]:
+    """-1 or 1 a row, with the log probabilities of -1 and 1."""
+    uniform = jax.random.uniform(key, log_probabilities.shape[:1], log_probabilities.dtype)
+    positive = uniform < jnp.exp(log_probabilities[:, 1])
+    return jnp.where(positive, 1.0, -1.0).astype(log_probabilities.dtype)[:, None]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from scalemix.likelihoods._base import Classification
+from scalemix.likelihoods._base import Classification, sample_signs
 from scalemix.likelihoods._quadrature import normal_nodes
 from scalemix.quadratic import Quadratic
 from scalemix.random import generalized_inverse_gaussian
@@ -74,25 +74,21 @@ class Hinge(Classification):
             + jax.scipy.stats.norm.logcdf((u - rate * variance) / scale),
         )
 
-    def _positive(self, parameters: Array, mean: Array, spread: Array | None) -> Array:
-        def normalised(eta: Array) -> Array:
-            gap = jax.nn.relu(1 + eta) - jax.nn.relu(1 - eta)
-            return jax.nn.sigmoid(2 / parameters * gap)
-
-        if spread is None:
-            return normalised(mean[:, 0])
-        nodes, weights = normal_nodes(mean[:, 0], spread[0, 0], CUTS)
-        return jnp.sum(normalised(nodes) * weights, axis=1)
-
-    def probabilities(self, parameters, mean, spread) -> Float[Array, "n 2"]:
+    def log_probabilities(self, parameters, mean, spread) -> Float[Array, "n 2"]:
         """The normalised loss: logit p = (2 / tau_0^2) {(1 + eta)_+ - (1 - eta)_+}."""
-        return jnp.stack(
-            [self._positive(parameters, -mean, spread), self._positive(parameters, mean, spread)],
-            axis=1,
-        )
+
+        def log_normalised(eta: Array) -> Array:
+            gap = jax.nn.relu(1 + eta) - jax.nn.relu(1 - eta)
+            return jax.nn.log_sigmoid(2 / parameters * gap)
+
+        def one(mean: Array) -> Array:
+            if spread is None:
+                return log_normalised(mean)
+            nodes, weights = normal_nodes(mean, spread[0, 0], CUTS)
+            return jax.scipy.special.logsumexp(log_normalised(nodes), axis=1, b=weights)
+
+        return jnp.stack([one(-mean[:, 0]), one(mean[:, 0])], axis=1)
 
     def sample(self, key: Key[Array, ""], parameters, mean, spread) -> Float[Array, "n 1"]:
         """A sign a row, by the normalised loss."""
-        positive = self._positive(parameters, mean, spread)
-        uniform = jax.random.uniform(key, positive.shape, mean.dtype)
-        return jnp.where(uniform < positive, 1.0, -1.0).astype(mean.dtype)[:, None]
+        return sample_signs(key, self.log_probabilities(parameters, mean, spread))

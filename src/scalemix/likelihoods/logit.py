@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from scalemix.likelihoods._base import Classification
+from scalemix.likelihoods._base import Classification, sample_signs
 from scalemix.likelihoods._quadrature import normal_nodes
 from scalemix.quadratic import Quadratic
 from scalemix.random import polya_gamma, polya_gamma_mean
@@ -51,18 +51,12 @@ class Logit(Classification):
         nodes, weights = normal_nodes(margin, spread[0, 0], CUTS)
         return jax.scipy.special.logsumexp(jax.nn.log_sigmoid(nodes), axis=1, b=weights)
 
-    def _positive(self, mean: Array, spread: Array | None) -> Array:
-        if spread is None:
-            return jax.nn.sigmoid(mean[:, 0])
-        nodes, weights = normal_nodes(mean[:, 0], spread[0, 0], CUTS)
-        return jnp.sum(jax.nn.sigmoid(nodes) * weights, axis=1)
-
-    def probabilities(self, parameters, mean, spread) -> Float[Array, "n 2"]:
-        """P(-1) and P(1)."""
-        return jnp.stack([self._positive(-mean, spread), self._positive(mean, spread)], axis=1)
+    def log_probabilities(self, parameters, mean, spread) -> Float[Array, "n 2"]:
+        """Of -1 and of 1."""
+        ones = jnp.ones_like(mean)
+        negative = self.log_density(parameters, -ones, mean, spread)
+        return jnp.stack([negative, self.log_density(parameters, ones, mean, spread)], axis=1)
 
     def sample(self, key: Key[Array, ""], parameters, mean, spread) -> Float[Array, "n 1"]:
         """A sign a row."""
-        positive = self._positive(mean, spread)
-        uniform = jax.random.uniform(key, positive.shape, mean.dtype)
-        return jnp.where(uniform < positive, 1.0, -1.0).astype(mean.dtype)[:, None]
+        return sample_signs(key, self.log_probabilities(parameters, mean, spread))

@@ -57,9 +57,9 @@ class Multinomial(Classification):
         """Log softmax at the observed class."""
         return jnp.sum(y * jax.nn.log_softmax(mean, axis=1), axis=1)
 
-    def probabilities(self, parameters, mean, spread) -> Float[Array, "n k"]:
-        """The softmax."""
-        return jax.nn.softmax(mean, axis=1)
+    def log_probabilities(self, parameters, mean, spread) -> Float[Array, "n k"]:
+        """The logarithm of the softmax."""
+        return jax.nn.log_softmax(mean, axis=1)
 
     def sample(self, key: Key[Array, ""], parameters, mean, spread) -> Float[Array, "n k"]:
         """Indicators of one class a row (Gumbel maximum)."""

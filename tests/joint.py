@@ -1,0 +1,395 @@
+"""Joint tests: does a sweep of the sampler leave the joint law of its model where it is?
+
+The parallel invariance test (a form of Geweke's, 2004). Many independent states are drawn from the
+exact joint p(theta) p(Z | theta) p(y | Z, theta) by NumPy alone. Each is then moved by K sweeps, and
+every sweep *begins* with y ~ p(y | Z, theta) and goes on with the sampler's own step. Drawn last, y
+would be consistent with theta whatever the step did, and hide errors. If the step is right the moved
+states have the law of fresh draws, at every K: a two-sample Kolmogorov-Smirnov test per functional
+has an exact null, with no autocorrelation to correct for.
+
+Error rate: an attempt fails when the smallest p-value times the number of functionals is below
+LEVEL; a test fails when two independent attempts do, the second with five times the states. So a
+right sampler fails a test with probability at most LEVEL^2 = 1e-6.
+
+Likelihoods that are no densities in y (the hinge, and any L^power) have a joint all the same,
+
+    g(theta, Z, y) = p(theta) p(Z | theta) prod_i L(y_i, eta_i)^power_i / const,
+
+drawn by rejection, because sum over y of L^power is bounded where there are finitely many y.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+from scalemix.bodies import MLP
+from scalemix.body_updates import Adam, BodyUpdate
+from scalemix.engines import Engine, Gibbs, Model, State
+from scalemix.engines import Latents as StateLatents
+from scalemix.likelihoods import Gaussian, Hinge, Likelihood, Logit
+from scalemix.priors import Ridge
+from scalemix.rows import Batch
+
+LEVEL = 1e-3
+STATES = 30_000
+SWEEPS = 8
+
+
+class Draws(NamedTuple):
+    """States and targets, every array with a leading axis of independent draws."""
+
+    state: State
+    y: Any
+
+
+class Case(NamedTuple):
+    """An engine with the rows it sees, and how its joint law is drawn."""
+
+    engine: Engine
+    x: np.ndarray
+    power: np.ndarray
+    n_targets: int
+    moves_body: bool = False
+    start: Callable[..., Draws] | None = None
+    """`start(rng, size, case)`; None is `exact_joint`."""
+    refresh: Callable[..., Any] | None = None
+    """`refresh(key, case's engine, state, x, power)`, y given a state; None is `new_targets`."""
+
+
+def case(
+    likelihood: Likelihood,
+    prior: Ridge,
+    *,
+    rows: int = 5,
+    inputs: int = 2,
+    targets: int = 1,
+    width: int | None = None,
+    latent_scale: float | None = None,
+    power: list[float] | None = None,
+    body_update: BodyUpdate | None = None,
+    dtype: Any = np.float64,
+    engine: type[Gibbs] = Gibbs,
+    **copies: Any,
+) -> Case:
+    """A model on a fixed random design.
+
+    With `width` the body is linear, from the inputs to `width` latents, drawn once for each state and
+    held, unless a `body_update` moves it; without, the inputs go straight into the top.
+    """
+    x = np.random.RandomState(7).standard_normal((rows, inputs)).astype(dtype)
+    model = Model(likelihood, prior, MLP((), output=width), latent_scale=latent_scale)
+    update = Adam() if body_update is None else body_update
+    weights = np.ones(rows) if power is None else np.asarray(power)
+    return Case(
+        engine(model, update, **copies), x, weights.astype(dtype), targets, body_update is not None
+    )
+
+
+# The exact joint law, by NumPy.
+
+
+def inverse_gamma(rng: np.random.Generator, shape: float, rate: float, size: int) -> np.ndarray:
+    """InvGamma(shape, rate)."""
+    return rate / rng.gamma(shape, size=size)
+
+
+class Prior(NamedTuple):
+    """Draws from p(theta), leading axis: draws."""
+
+    noise: np.ndarray
+    scales: np.ndarray
+    coefficients: np.ndarray
+    body: list[tuple[np.ndarray, np.ndarray]]
+
+
+def prior_draws(
+    rng: np.random.Generator, size: int, case: Case, *, noise_shape: float = 1.0
+) -> Prior:
+    """p(theta), as the interface states it.
+
+    tau_0^2 ~ InvGamma(1, .05) and the weights' variance ~ InvGamma(5, 5) where they are learned;
+    body weights N(0, fan-in).
+    """
+    model, inputs, k = case.engine.model, case.x.shape[1], case.n_targets
+    fixed = getattr(model.likelihood, "noise_scale", 1.0)
+    learned = fixed is None
+    noise = inverse_gamma(rng, noise_shape, 0.05, size) if learned else np.full(size, fixed**2)
+    prior, width = model.prior, model.body.n_features(inputs)
+    scales = inverse_gamma(rng, 5.0, 5.0, size) if prior.learns else np.full(size, prior.scale**2)
+    deviations = np.sqrt(scales)[:, None, None] * np.ones((1, 1 + width, 1))
+    deviations[:, 0] = prior.intercept_scale
+    if prior.tied_to_noise:
+        deviations = deviations * np.sqrt(noise)[:, None, None]
+    coefficients = deviations * rng.standard_normal((size, 1 + width, k))
+    fan = np.sqrt(inputs)
+    body = []
+    if model.body.output is not None:
+        body = [
+            (
+                fan * rng.standard_normal((size, inputs, width)),
+                fan * rng.standard_normal((size, width)),
+            )
+        ]
+    return Prior(noise, scales, coefficients, body)
+
+
+def body_features(body: list[tuple[np.ndarray, np.ndarray]], x: np.ndarray, size: int) -> np.ndarray:
+    """Features of every draw, (draws, n, width): the inputs, or the linear body's."""
+    if not body:
+        return np.broadcast_to(x, (size, *x.shape))
+    theta, bias = body[0]
+    return x @ theta / np.sqrt(x.shape[1]) + bias[:, None]
+
+
+def predictor(coefficients: Any, z: Any) -> Any:
+    """b_0 + W_0' z."""
+    return coefficients[..., :1, :] + z @ coefficients[..., 1:, :]
+
+
+def options(likelihood: Likelihood, k: int) -> np.ndarray:
+    """Every value that one row's y can take."""
+    return np.eye(k) if likelihood.target == "indicators" else np.array([[-1.0], [1.0]])
+
+
+def log_losses(likelihood: Likelihood, eta: Any, noise: Any, xp: Any) -> Any:
+    """Log L(y, eta) for every value of y, (..., n, options)."""
+    if likelihood.target == "indicators":
+        highest = xp.max(eta, axis=-1, keepdims=True)
+        return eta - highest - xp.log(xp.sum(xp.exp(eta - highest), axis=-1, keepdims=True))
+    margin = xp.concatenate([-eta, eta], axis=-1)
+    if isinstance(likelihood, Logit):
+        return -xp.logaddexp(xp.zeros_like(margin), -margin)
+    assert isinstance(likelihood, Hinge)
+    return -2 / noise * xp.maximum(1 - margin, 0)
+
+
+def choose(uniform: Any, log_weights: Any, values: Any, xp: Any) -> Any:
+    """One of `values` (options, k) for each row, with odds exp(log_weights)."""
+    highest = xp.max(log_weights, axis=-1, keepdims=True)
+    cumulative = xp.cumsum(xp.exp(log_weights - highest), axis=-1)
+    below = uniform[..., None] * cumulative[..., -1:] > cumulative[..., :-1]
+    return values[xp.sum(below, axis=-1)]
+
+
+def exact_joint(rng: np.random.Generator, size: int, case: Case) -> Draws:
+    """Independent draws of (theta, Z, y) from the joint law."""
+    parts, found = [], 0
+    while found < size:
+        drawn, accepted = _proposed(rng, size, case)
+        parts.append(jax.tree.map(lambda leaf: leaf[accepted], drawn))  # noqa: B023
+        found += int(accepted.sum())
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:size], *parts)
+
+
+def _proposed(rng: np.random.Generator, size: int, case: Case) -> tuple[Draws, np.ndarray]:
+    likelihood, latent_scale = case.engine.model.likelihood, case.engine.model.latent_scale
+    counted = case.power > 0
+    gaussian = isinstance(likelihood, Gaussian)
+    # N(y; eta, t)^w = N(y; eta, t / w) t^{(1 - w) / 2} const: what y leaves behind belongs to t's law.
+    surplus = np.sum(case.power[counted] - 1) * case.n_targets / 2
+    theta = prior_draws(rng, size, case, noise_shape=1.0 + surplus)
+    features = body_features(theta.body, case.x, size)
+    z = features
+    if latent_scale is not None:
+        z = features + latent_scale * rng.standard_normal(features.shape)
+    eta = predictor(theta.coefficients, z)
+    if gaussian:
+        weight = np.where(counted, case.power, 1)[:, None]
+        scatter = np.sqrt(theta.noise[:, None, None] / weight)
+        y = (eta + scatter * rng.standard_normal(eta.shape)) * counted[:, None]
+        accepted = np.ones(size, bool)
+    else:
+        log_weights = case.power[:, None] * log_losses(
+            likelihood, eta, theta.noise[:, None, None], np
+        )
+        values = options(likelihood, case.n_targets)
+        y = choose(rng.uniform(size=eta.shape[:2]), log_weights, values, np)
+        # sum_y L^w <= max(1, |y|^(1 - w)) for probabilities, <= 1 + exp(-4 w / tau_0^2) for the hinge.
+        bound = len(values) ** np.maximum(1 - case.power, 0)
+        if isinstance(likelihood, Hinge):
+            bound = 1 + np.exp(-4 * case.power[None] / theta.noise[:, None])
+        total = np.exp(log_weights).sum(axis=-1) / bound
+        assert total.max() < 1 + 1e-9  # otherwise the rejection is wrong
+        accepted = rng.uniform(size=size) < total.prod(axis=1)
+    latents = z if latent_scale is not None else None
+    return Draws(as_state(case, theta, latents), y.astype(case.x.dtype)), accepted
+
+
+def as_state(
+    case: Case, theta: Prior, z: np.ndarray | None, scatter: np.ndarray | None = None
+) -> State:
+    """The sampler's own state. `z` is (draws, n, width) or has an axis of copies behind the first."""
+    latents = None
+    if z is not None:
+        width = z.shape[-1]
+        kept = z if z.ndim == 4 else z[:, None]
+        nothing = np.zeros((len(z), width, width))
+        latents = StateLatents(kept, nothing if scatter is None else scatter)
+    likelihood = case.engine.model.likelihood
+    has_noise = isinstance(likelihood, Gaussian | Hinge)
+    state = State(
+        theta.body,
+        (),
+        theta.coefficients,
+        theta.noise if has_noise else (),
+        theta.scales if case.engine.model.prior.learns else (),
+        latents,
+    )
+    return jax.tree.map(lambda leaf: leaf.astype(case.x.dtype), state)
+
+
+# The sampler's sweeps, y refreshed first in each.
+
+
+def new_targets(key: jax.Array, engine: Engine, state: State, x: Any, power: Any) -> jax.Array:
+    """Y given everything else, from L^power normalised over y."""
+    likelihood = engine.model.likelihood
+    rows = engine.model.body(state.body, x) if state.latents is None else state.latents.z[0]
+    eta = predictor(state.coefficients, rows)
+    if isinstance(likelihood, Gaussian):
+        noise = jax.random.normal(key, eta.shape, eta.dtype)
+        scale = jnp.sqrt(state.parameters / jnp.where(power > 0, power, 1))[:, None]
+        return jnp.where(power[:, None] > 0, eta + scale * noise, 0)
+    noise = state.parameters if isinstance(likelihood, Hinge) else 1.0
+    weights = power[:, None] * log_losses(likelihood, eta, noise, jnp)
+    values = jnp.asarray(options(likelihood, eta.shape[1]), eta.dtype)
+    return choose(jax.random.uniform(key, eta.shape[:1], eta.dtype), weights, values, jnp)
+
+
+@partial(jax.jit, static_argnames=("refresh", "moves_body"))
+def swept(
+    engine: Engine,
+    key: jax.Array,
+    draws: Draws,
+    x: Any,
+    power: Any,
+    n_sweeps: Any,
+    refresh: Callable[..., Any],
+    moves_body: bool,
+) -> Draws:
+    """Move every state by `n_sweeps` of `engine.step`, each after a refresh of y."""
+    progress = jnp.zeros((), x.dtype) if moves_body else None
+
+    def one(key_chain: jax.Array, state: State, y: jax.Array) -> Draws:
+        def sweep(time: jax.Array, carry: Draws) -> Draws:
+            key_y, key_step = jax.random.split(jax.random.fold_in(key_chain, time))
+            y = refresh(key_y, engine, carry.state, x, power)
+            state, _ = engine.step(key_step, time, progress, carry.state, Batch(x, y, power))
+            return Draws(state, y)
+
+        return jax.lax.fori_loop(0, n_sweeps, sweep, Draws(state, y))
+
+    return jax.vmap(one)(jax.random.split(key, draws.y.shape[0]), draws.state, draws.y)
+
+
+def moved(case: Case, seed: int, draws: Draws, n_sweeps: int = SWEEPS) -> Draws:
+    """`swept`, from and to NumPy arrays."""
+    refresh = new_targets if case.refresh is None else case.refresh
+    key = jax.random.key(seed)
+    result = swept(
+        case.engine, key, draws, case.x, case.power, n_sweeps, refresh, case.moves_body
+    )
+    return jax.tree.map(np.asarray, result)
+
+
+# The comparison.
+
+
+def functionals(draws: Draws, case: Case) -> dict[str, np.ndarray]:
+    """Every parameter block, and cross moments that tie the blocks to each other and to y."""
+    state, y = draws
+    beta = state.coefficients
+    _, d, k = beta.shape
+    features = body_features(state.body, case.x, len(y))
+    z = features if state.latents is None else state.latents.z.mean(axis=1)
+    eta = predictor(beta, z)
+    weights = beta[:, 1:]
+    counted = case.power > 0
+    found: dict[str, Any] = {f"beta_{i}{j}": beta[:, i, j] for i in range(d) for j in range(k)}
+    found["|W|^2"] = (weights**2).sum((1, 2))
+    found["b W"] = beta[:, 0, 0] * beta[:, 1, 0]
+    found |= {f"eta_{i}": eta[:, i, i % k] for i in range(len(case.x))}
+    found["sum eta^2"] = (eta**2).sum((1, 2))
+    found["sum y eta"] = (y * eta)[:, counted].sum((1, 2))
+    found["y eta"] = y[:, 0, 0] * eta[:, 0, 0]
+    found["sum y b"] = (y[:, counted].sum(1) * beta[:, 0]).sum(1)
+    found["sum y x W"] = (np.einsum("mnk,n->mk", y, case.x[:, 0]) * weights[:, 0]).sum(1)
+    if isinstance(case.engine.model.likelihood, Gaussian):
+        noise = state.parameters
+        found |= {f"y_{i}": y[:, i, -1] for i in range(2)}
+        found["sum y^2"] = (y**2).sum((1, 2))
+        found["residual^2"] = ((y - eta)[:, counted] ** 2).sum((1, 2)) / noise
+        found["residual x W"] = (y - eta)[:, 0, 0] * weights[:, 0, 0]
+        if np.ptp(noise) > 0:
+            found["tau_0^2"] = noise
+            found["|W|^2 / tau_0^2"] = (weights**2).sum((1, 2)) / noise
+            found["b / tau_0"] = beta[:, 0, 0] / np.sqrt(noise)
+    if case.engine.model.prior.learns:
+        found["v"] = state.scales
+        found["|W|^2 / v"] = (weights**2).sum((1, 2)) / state.scales
+    if state.latents is not None:
+        gap = z - features
+        found |= {f"z_0{j}": z[:, 0, j] for j in range(z.shape[2])}
+        found |= {f"z_-1{j}": z[:, -1, j] for j in range(z.shape[2])}
+        found |= {f"sum y z_{j}": (y[:, :, 0] * z[:, :, j]).sum(1) for j in range(z.shape[2])}
+        found["sum z^2"] = (z**2).sum((1, 2))
+        found["sum |z - f|^2"] = (gap**2).sum((1, 2))
+        found["sum y W(z - f)"] = (y * (gap @ weights)).sum((1, 2))
+        found["sum (z - f) f"] = (gap * features).sum((1, 2))
+        found["z_0 W"] = z[:, 0, 0] * weights[:, 0, 0]
+    if state.body:
+        theta, bias = state.body[0]
+        found["theta W"] = theta[:, 0, 0] * weights[:, 0, 0]
+        found["bias z_0"] = bias[:, 0] * z[:, 0, 0]
+        found["theta"], found["bias"] = theta[:, -1, -1], bias[:, -1]
+        found["|theta|^2"] = (theta**2).sum((1, 2))
+    return found
+
+
+class Verdict(NamedTuple):
+    """The functional that differs most."""
+
+    p: float
+    """Its p-value times the number of functionals."""
+    name: str
+
+
+def compared(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> Verdict:
+    """Two-sample Kolmogorov-Smirnov tests of all functionals, Bonferroni."""
+    assert len(one) >= 10
+    values = np.stack([*one.values(), *other.values()])
+    assert np.all(np.isfinite(values))
+    found = {
+        name: float(stats.ks_2samp(one[name], other[name], method="asymp").pvalue) for name in one
+    }
+    name = min(found, key=lambda name: found[name])
+    return Verdict(min(1.0, found[name] * len(found)), name)
+
+
+def invariance(case: Case, seed: int, states: int = STATES, batches: int = 1) -> Verdict:
+    """Joint test of a case with `batches * states` states."""
+    start = exact_joint if case.start is None else case.start
+    rng = np.random.default_rng(seed)
+    found: list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]] = []
+    for batch in range(batches):
+        after = moved(case, seed + batch, start(rng, states, case))
+        fresh = start(rng, states, case)
+        found.append((functionals(after, case), functionals(fresh, case)))
+    joined = [
+        {name: np.concatenate([part[side][name] for part in found]) for name in found[0][side]}
+        for side in (0, 1)
+    ]
+    return compared(*joined)
+
+
+def assert_invariant(case: Case, seed: int, states: int = STATES) -> None:
+    """Pass unless two attempts in a row find a difference."""
+    first = invariance(case, seed, states)
+    if first.p < LEVEL:
+        second = invariance(case, seed + 1_000_003, states, batches=5)
+        assert second.p >= LEVEL, f"{first}, then {second}"
