@@ -1,4 +1,4 @@
-"""Inverse Gaussian and generalized inverse Gaussian draws, without rejection and without cancellation.
+"""Inverse Gaussian and generalized inverse Gaussian draws: no rejection, no cancellation.
 
 =============================  ===========================  ======  =============================
 function                       range                        exact   cost of a draw
@@ -7,11 +7,11 @@ inverse_gaussian               mean (also inf), shape > 0   yes     one normal, 
 generalized_inverse_gaussian   p = 1/2, chi >= 0, psi > 0   yes     one normal, one uniform
 =============================  ===========================  ======  =============================
 
-"Exact" is up to the rounding of the dtype. Both are one formula: the transformation with two roots of
-Michael, Schucany and Haas (1976, The American Statistician 30, 88-90), applied to the reciprocal of
-an inverse Gaussian variable. There the first root is a sum of positive terms. The textbook form takes
-the root of the variable itself, a difference of nearly equal numbers where mean / shape is large: in
-float32 a good part of its draws are zero or negative there.
+"Exact" is up to the rounding of the dtype. Both are one formula: the transformation with two roots
+of Michael, Schucany and Haas (1976, The American Statistician 30, 88-90), applied to the reciprocal
+of an inverse Gaussian variable, where the first root is a sum of positive terms. The textbook form
+takes the root of the variable itself, a difference of nearly equal numbers where mean / shape is
+large: in float32 a good part of its draws are zero or negative there.
 
 Draws are laid out by element: the draw of element i depends on the key, on the flat index i and on
 the element's own parameters, not on how many elements there are.
@@ -52,9 +52,7 @@ def inverse_gaussian(
     -------
     Draws in the dtype of the parameters.
     """
-    mean, shape_parameter = broadcast_parameters(
-        shape, mean=mean, shape_parameter=shape_parameter
-    )
+    mean, shape_parameter = broadcast_parameters(shape, mean=mean, shape_parameter=shape_parameter)
     return draw_inverse_gaussian(key, mean, shape_parameter)
 
 
@@ -110,9 +108,9 @@ def _draw(
 ) -> Float[Array, "..."]:
     """Draw x ~ GIG(1/2, centre^2 / scale, 1 / scale).
 
-    (x - centre)^2 / (scale x) is chi-squared with one degree of freedom. Given its value 2 h / scale,
-    x is one of the two roots, whose product is centre^2; with y the larger it is y with probability
-    y / (y + centre).
+    (x - centre)^2 / (scale x) is chi-squared with one degree of freedom. Given its value
+    2 h / scale, x is one of the two roots, whose product is centre^2; it is the larger, y, with
+    probability y / (y + centre).
     """
     for_square, for_root = positive_uniforms(key, 2, centre.shape, centre.dtype)
     h = squared_normal_quantile(for_square) * (scale / 2)
@@ -122,7 +120,7 @@ def _draw(
 
 
 def squared_normal_quantile(probability: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Quantile of the square of a standard normal variable; finite at 1, positive elsewhere than 0."""
+    """Quantile of the square of a standard normal variable, kept finite at 1."""
     below_one = 1 - jnp.finfo(probability.dtype).epsneg
     return 2 * jax.lax.erf_inv(jnp.minimum(probability, below_one)) ** 2
 
