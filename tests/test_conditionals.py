@@ -253,6 +253,36 @@ def test_coefficients_given_the_copies_of_latents(target, recorded_top, key, see
     assert np.ptp(differences) < CONSTANT
 
 
+@pytest.mark.parametrize("target", ["map", "mle"])
+def test_coefficients_given_copies_with_omegas_of_their_own(
+    target, recorded_top, key, seed
+) -> None:
+    """Logit, J = 3: each copy of the latents has its augmentation; their Statistics add up."""
+    copies = 3
+    batch, coefficients = problem(seed, Logit())
+    stack = np.random.default_rng(seed + 1).normal(size=(copies, ROWS, WIDTH))
+    engine = Gibbs(model_of(Logit(), latents=True), Adam(), copies=copies, copies_target=target)
+    latents = Latents(jnp.asarray(stack), jnp.zeros((WIDTH, WIDTH)))
+    state = state_of(engine.model, coefficients, latents)
+    powers = engine.powers(jnp.int32(0), jnp.float64)
+    _, quadratics, _ = engine.visit(key, state, batch.x, batch, powers)
+    ((_, statistics),) = recorded_top.seen
+    omegas = np.asarray(quadratics.w)
+    assert len(np.unique(omegas)) == copies * ROWS  # no two alike
+
+    rho, y = (copies if target == "map" else 1), np.asarray(batch.y)
+    differences = []
+    for point in np.random.default_rng(seed + 2).normal(size=(POINTS, 1 + WIDTH, 1)):
+        joint = rho * log_prior(point)
+        for z, omega in zip(stack, omegas, strict=True):
+            joint += log_augmented(Logit(), y, eta_of(point, z), omega, np.ones(ROWS)).sum()
+        conditional = normal_log_density(
+            np.asarray(statistics.precision[0]), np.asarray(statistics.linear[0]), point[:, 0]
+        )
+        differences.append(joint - conditional)
+    assert np.ptp(differences) < CONSTANT
+
+
 def test_a_tied_prior_has_the_noise_in_its_precision(recorded_top, key, seed) -> None:
     """NIG: beta | tau_0^2 ~ N(0, tau_0^2 V_0)."""
     batch, coefficients = problem(seed, Gaussian(), k=2)
@@ -372,15 +402,13 @@ def latent_law(engine: Gibbs, state: State, batch: Batch, quadratics, key, monke
     return mean, root @ np.swapaxes(root, 1, 2)
 
 
-@pytest.mark.parametrize("likelihood", HEADS, ids=names(HEADS))
-@pytest.mark.parametrize("copies", [1, 5])
+@pytest.mark.parametrize(
+    ("likelihood", "copies"),
+    [(Gaussian(), 1), (Gaussian(), 5), (Logit(), 1), (Hinge(0.8), 1)],
+    ids=["gaussian", "gaussian mean of 5", "logit", "hinge"],
+)
 def test_latents(likelihood, copies, key, seed, monkeypatch) -> None:
-    """Z_i | omega_i, y_i with q = 2 outputs (Gaussian) and p1 = 3; the mean of J copies has S / J.
-
-    Copies of the other heads have an omega each and are kept apart: their law is that of one.
-    """
-    if copies > 1 and not likelihood.latents_in_closed_form:
-        copies = 1
+    """Z_i | omega_i, y_i, with q = 2 (Gaussian) and p1 = 3; the mean of J copies has S / J."""
     batch, coefficients = problem(seed, likelihood, k=2)
     model = model_of(likelihood, latents=True)
     start = Latents(batch.x[None], jnp.zeros((WIDTH, WIDTH)))

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import joint
 import numpy as np
 import pytest
@@ -141,14 +142,13 @@ def collapsed_posterior() -> Expected:
 
 def summary(state: Any) -> jax.Array:
     """What does not change when (W, theta, c) change sign."""
-    np_ = jax.numpy
     (theta, bias), (b, w) = state.body[0], state.coefficients[:, 0]
     noise = state.parameters
     slope, level = w * theta[0, 0], b + w * bias[0]
     eta = level + NEW * slope
     variance = noise + LATENT_SCALE**2 * w**2
-    return np_.stack(
-        [w**2, np_.log(noise), slope, slope**2, level, eta, eta**2, np_.log(variance)]
+    return jnp.stack(
+        [w**2, jnp.log(noise), slope, slope**2, level, eta, eta**2, jnp.log(variance)]
     )
 
 

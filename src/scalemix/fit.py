@@ -82,7 +82,8 @@ class Running(NamedTuple):
     """Raw key of each chain."""
     time: int
     """Sweeps done."""
-    state: State
+    state: State | None
+    """`None` before the first sweep."""
     health: Health
 
 
@@ -108,19 +109,6 @@ def _key(seed: UInt32[Array, " 2"]) -> Key[Array, ""]:
     return jax.random.wrap_key_data(seed, impl="threefry2x32")
 
 
-@jax.jit
-def start(engine: Engine, seeds: UInt32[Array, "chains 2"], batch: Batch) -> tuple[State, Health]:
-    """Every chain's first state."""
-    none = jnp.int32(0)
-    health = Health(none, none, jnp.int32(-1), jnp.zeros(len(PARTS), bool), none, none)
-
-    def one(seed: Array) -> tuple[State, Health]:
-        key = jax.random.fold_in(_key(seed), 0)
-        return engine.initial(key, batch), health
-
-    return jax.vmap(one)(seeds)
-
-
 @partial(jax.jit, static_argnames=("n_kept", "keep_body"))
 def advance(
     engine: Engine,
@@ -128,6 +116,7 @@ def advance(
     begin: Int[Array, ""],
     end: Int[Array, ""],
     body_moves: Int[Array, ""],
+    fresh: Bool[Array, ""],
     state: State,
     health: Health,
     batch: Batch,
@@ -137,9 +126,14 @@ def advance(
 ) -> tuple[State, Health, tuple[Draw, Trace]]:
     """Run `n_kept * thinning` sweeps from sweep `begin`, keeping every `thinning`-th state.
 
-    Sweeps at or beyond `end` leave the state alone, so that one program serves all phases and any
-    number of sweeps.
+    Sweeps at or beyond `end` leave the state alone, and a `fresh` run replaces the given state by
+    the engine's start: one program serves all phases and any number of sweeps.
     """
+
+    def started(_: State) -> State:
+        return jax.vmap(lambda seed: engine.initial(jax.random.fold_in(_key(seed), 0), batch))(seeds)
+
+    state = jax.lax.cond(fresh, started, lambda given: given, state)
 
     def sweep(time: Array, chain: tuple[State, Health], seed: Array) -> tuple[State, Health]:
         state, health = chain
@@ -149,15 +143,12 @@ def advance(
         kept = jax.tree.map(lambda fresh, old: jnp.where(info.finite, fresh, old), new, state)
         return kept, _examined(health, info, new, time)
 
-    def sweeps(carry: tuple[State, Health], time: Array) -> tuple[State, Health]:
-        def go(chains: tuple[State, Health]) -> tuple[State, Health]:
-            return jax.vmap(partial(sweep, time))(chains, seeds)
-
-        return jax.lax.cond(time < end, go, lambda chains: chains, carry)
+    def sweeps(time: Array, chains: tuple[State, Health]) -> tuple[State, Health]:
+        return jax.vmap(partial(sweep, time))(chains, seeds)
 
     def keep(carry: tuple[State, Health], index: Array) -> tuple[Any, tuple[Draw, Trace]]:
         first = begin + index * thinning
-        carry = jax.lax.fori_loop(0, thinning, lambda i, c: sweeps(c, first + i), carry)
+        carry = jax.lax.fori_loop(first, jnp.minimum(first + thinning, end), sweeps, carry)
         return carry, jax.vmap(lambda state: _kept(engine, state, batch, keep_body))(carry[0])
 
     carry, kept = jax.lax.scan(keep, (state, health), jnp.arange(n_kept))
@@ -166,7 +157,7 @@ def advance(
 
 def _kept(engine: Engine, state: State, batch: Batch, keep_body: bool) -> tuple[Draw, Trace]:
     features = engine.model.body(state.body, batch.x[:WATCHED_ROWS])
-    eta = top.predictor(state.coefficients, features)
+    eta = engine.model.likelihood.identified(top.predictor(state.coefficients, features))
     body = state.body if keep_body else None
     return Draw(body, state.coefficients, state.parameters), Trace(engine.monitor(state, batch), eta)
 
@@ -188,11 +179,17 @@ def _examined(health: Health, info: Any, new: State, time: Array) -> Health:
     )
 
 
-def begin(engine: Engine, seeds: np.ndarray, batch: Batch) -> Running:
+def begin(seeds: UInt32[np.ndarray, "chains 2"]) -> Running:
     """Chains before their first sweep; `seeds` is one raw key of two words a chain."""
-    with jax.enable_x64(True):
-        state, health = start(engine, seeds, batch)
-    return Running(seeds, 0, state, health)
+    none = np.zeros(len(seeds), np.int32)
+    health = Health(none, none, none - 1, np.zeros((len(seeds), len(PARTS)), bool), none, none)
+    return Running(seeds, 0, None, health)
+
+
+def _blank(engine: Engine, seeds: np.ndarray, batch: Batch) -> State:
+    """Zeros in the shape of the chains' states, without compiling anything."""
+    state = jax.eval_shape(jax.vmap(lambda seed: engine.initial(_key(seed), batch)), seeds)
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state)
 
 
 def run(
@@ -249,9 +246,14 @@ class _Program(NamedTuple):
         first, end, parts = running.time, running.time + sweeps, []
         while running.time < end:
             with jax.enable_x64(True):
+                fresh = running.state is None
+                given = running.state
+                if given is None:
+                    given = _blank(self.engine, running.keys, self.batch)
                 state, health, kept = advance(
                     self.engine, running.keys, np.int32(running.time), np.int32(end),
-                    np.int32(self.schedule.body_moves), running.state, running.health, self.batch,
+                    np.int32(self.schedule.body_moves), np.bool_(fresh), given, running.health,
+                    self.batch,
                     np.int32(thinning), self.length, self.keep_body,
                 )  # fmt: skip
             parts.append(jax.device_get(kept))

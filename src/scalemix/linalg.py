@@ -6,10 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-FIRST_JITTER = 1e-10
-"""Added to the unit diagonal of the correlation form when a plain factorisation fails."""
-LAST_JITTER = 1e-2
-"""Beyond this the matrix is given up and the factor is not finite."""
+JITTERS = (0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2)
+"""Added to the unit diagonal of the correlation form, one after the other until it factorises."""
 
 
 class Factor(NamedTuple):
@@ -39,17 +37,19 @@ def factorise(precision: Float[Array, "d d"]) -> Factor:
     eye = jnp.eye(precision.shape[0], dtype=precision.dtype)
     correlation = precision / (scale[:, None] * scale[None, :]) + jnp.diag(dead.astype(precision.dtype))
 
-    def fails(carry: tuple[Array, Array, Array]) -> Array:
-        lower, jitter, _ = carry
-        return ~jnp.all(jnp.isfinite(lower)) & (jitter < LAST_JITTER)
+    def fails(carry: tuple[Array, Array]) -> Array:
+        lower, tries = carry
+        return ~jnp.all(jnp.isfinite(lower)) & (tries < len(JITTERS))
 
-    def raise_jitter(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        _, jitter, count = carry
-        jitter = jnp.where(count == 0, FIRST_JITTER, jitter * 10).astype(precision.dtype)
-        return jnp.linalg.cholesky(correlation + jitter * eye), jitter, count + 1
+    def factor(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        _, tries = carry
+        jitter = jnp.asarray(JITTERS, precision.dtype)[tries]
+        return jnp.linalg.cholesky(correlation + jitter * eye), tries + 1
 
-    start = (jnp.linalg.cholesky(correlation), jnp.zeros((), precision.dtype), jnp.int32(0))
-    lower, _, count = jax.lax.while_loop(fails, raise_jitter, start)
+    # The first pass is the plain factorisation; a loop holds one Cholesky to compile instead of two.
+    nothing = (jnp.full_like(correlation, jnp.nan), jnp.int32(0))
+    lower, tries = jax.lax.while_loop(fails, factor, nothing)
+    count = tries - 1
     return Factor(scale, lower, count + jnp.any(dead).astype(jnp.int32))
 
 

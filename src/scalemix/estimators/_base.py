@@ -75,7 +75,7 @@ class DeepBayes(BaseEstimator):
         seeds = random.randint(0, 2**32, size=(self.n_chains, 2), dtype=np.uint32)
         with _Progress(int(self.verbose)) as progress:
             progress.say(_choices(settings.engine))
-            running = fit.begin(settings.engine, seeds, batch)
+            running = fit.begin(seeds)
             fitted = fit.run(settings.engine, running, batch, settings.schedule, progress.update)
         kept = _diagnostics.chosen_chains(settings.engine, fitted)
         draws = _diagnostics.of_chains(fitted.draws, kept)

@@ -226,7 +226,8 @@ class DeepBayesClassifier(ClassifierMixin, DeepBayes):
         -------
         (n,)
         """
-        return self.classes_[np.argmax(self.predict_log_proba(X), axis=1)]
+        log_probabilities = self.predict_log_proba(X)
+        return self.classes_[np.argmax(log_probabilities, axis=1)]
 
     def log_predictive_density(self, X: ArrayLike, y: ArrayLike) -> Floats:
         """Log of the predicted probability of the labels y.

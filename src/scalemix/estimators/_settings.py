@@ -17,8 +17,11 @@ LIKELIHOODS: dict[str, type[Likelihood]] = {
 }
 SETTLING = 50
 """Sweeps of the warm-up after the body's last move."""
-DRAWS, THINNING = 350, 5
-"""Sweeps after the warm-up, and how many of them make one kept draw."""
+KEPT = 70
+"""Draws kept of a chain by default."""
+THINNING, SLOW_THINNING, MANY_ROWS = 5, 20, 4000
+"""Sweeps that make one kept draw by default: more where omega is drawn, which mixes more slowly and
+costs little while rows are few."""
 ANNEALED = 2 / 3
 """The share of a `j_copies` run in which J rises; the rest is kept."""
 STEPS_AN_EPOCH = 16
@@ -90,7 +93,7 @@ def settle(given: dict[str, Any], fitted: Model, n_rows: int) -> Settings:
         )
         kept = max(epochs - annealing, 1)
         return Settings(engine, Schedule(epochs - kept, kept, 1, epochs))
-    return Settings(Gibbs(fitted, update), _sampling_schedule(given, fitted))
+    return Settings(Gibbs(fitted, update), _sampling_schedule(given, fitted, n_rows))
 
 
 def _batch_size(value: int | str, n_rows: int) -> int:
@@ -100,14 +103,19 @@ def _batch_size(value: int | str, n_rows: int) -> int:
     return int(np.clip(2 ** np.floor(np.log2(max(n_rows, 1) / STEPS_AN_EPOCH)), 16, 1024))
 
 
-def _sampling_schedule(given: dict[str, Any], fitted: Model) -> Schedule:
+def _sampling_schedule(given: dict[str, Any], fitted: Model, n_rows: int) -> Schedule:
     """The body moves once a sweep for `max_epochs` sweeps of the warm-up, then it stays."""
     has_body = bool(fitted.body.hidden_layer_sizes) or fitted.body.output is not None
     moves = int(given["max_epochs"]) if has_body else 0
     warmup = given["n_warmup"]
     warmup = moves + SETTLING if warmup == "auto" else int(warmup)
-    draws = DRAWS if given["n_draws"] == "auto" else int(given["n_draws"])
-    thinning = min(THINNING, draws) if given["thinning"] == "auto" else int(given["thinning"])
+    slow = fitted.likelihood.name != "gaussian" and n_rows <= MANY_ROWS
+    thinning = SLOW_THINNING if slow else THINNING
+    if given["thinning"] != "auto":
+        thinning = int(given["thinning"])
+    draws = KEPT * thinning if given["n_draws"] == "auto" else int(given["n_draws"])
+    if given["thinning"] == "auto":
+        thinning = min(thinning, draws)
     if thinning > draws:
         raise ValueError(
             f"found thinning={thinning} with n_draws={draws}; no draw would be kept: give a thinning "

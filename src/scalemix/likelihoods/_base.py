@@ -40,6 +40,10 @@ class Likelihood(eqx.Module):
         """Columns drawn together, (blocks, columns), in the order in which they are drawn."""
         return np.arange(n_predictors)[None]
 
+    def identified(self, eta: Float[Array, "n k"]) -> Float[Array, "n k"]:
+        """The part of the predictors that the likelihood sees, for diagnostics."""
+        return eta
+
     @abstractmethod
     def initial(self, dtype: Any) -> Parameters:
         """Parameters to start a chain from."""

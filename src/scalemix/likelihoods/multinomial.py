@@ -32,6 +32,10 @@ class Multinomial(Classification):
         """One class after the other."""
         return np.arange(n_predictors)[:, None]
 
+    def identified(self, eta: Array) -> Array:
+        """Predictors about their mean: adding one number to all classes changes nothing."""
+        return eta - jnp.mean(eta, axis=1, keepdims=True)
+
     def initial(self, dtype: Any) -> tuple[()]:
         """There are no parameters."""
         return ()

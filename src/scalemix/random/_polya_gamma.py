@@ -173,13 +173,13 @@ def _unit_cumulants(z: Float[Array, "..."]) -> tuple[Float[Array, "..."], ...]:
     far = jnp.where(near, 2, absolute)
     e = jnp.exp(-far)
     tanh = (1 - e) / (1 + e)
-    sech_squared = 4 * e / (1 + e) ** 2
-    n = 2 * tanh - far * sech_squared
-    third_far = (3 * n - far**2 * tanh * sech_squared) / 4 / far**2 / far**3
+    fall = far * (4 * e / (1 + e) ** 2)  # z sech^2(z / 2)
+    inverse = 1 / far  # whose powers may vanish, while those of z overflow
+    n = 2 * tanh - fall
     return (
-        jnp.where(near, q / 4, tanh / (2 * far)),
-        jnp.where(near, q * (q - r) / 16, n / 4 / far / far**2),
-        jnp.where(near, third_near, third_far),
+        jnp.where(near, q / 4, inverse * tanh / 2),
+        jnp.where(near, q * (q - r) / 16, inverse**3 * n / 4),
+        jnp.where(near, third_near, inverse**5 * (3 * n - far * tanh * fall) / 4),
     )
 
 

@@ -1,0 +1,1 @@
+"""Measurements that a reader can repeat; each module runs as `python -m scalemix.benchmarks.NAME`."""
