@@ -53,14 +53,14 @@ class Planted(Gibbs):
 
     def new_quadratic(self, key: Any, parameters: Any, block: Any, *rows: Any) -> Quadratic:
         """The expectation of omega in place of its draw; for weights, w PG(1) in place of PG(w)."""
-        right = super().new_quadratic(key, parameters, block, *rows)
-        expected = self.model.likelihood.expect(parameters, *rows, block)
-        right = self.either(EXPECTATION, expected, right)
-        if isinstance(self.model.likelihood, Logit | Multinomial):
-            y, eta, power = rows
-            single = super().new_quadratic(key, parameters, block, y, eta, (power > 0) * 1.0)
-            scaled = jax.tree.map(lambda leaf: power[:, None] * leaf, single)
-            right = self.either(WEIGHT_AS_FACTOR, scaled, right)
+        y, eta, power = rows
+        as_factor = self.fault == WEIGHT_AS_FACTOR
+        own = jnp.where(as_factor & (power > 0), 1, power)
+        factor = jnp.where(as_factor, power, 1)[:, None]
+        drawn = super().new_quadratic(key, parameters, block, y, eta, own)
+        drawn = jax.tree.map(lambda leaf: factor * leaf, drawn)
+        expected = self.model.likelihood.expect(parameters, y, eta, power, block)
+        right = self.either(EXPECTATION, expected, drawn)
         if isinstance(self.model.likelihood, Hinge):
             # E31 and E32 as printed: sum z^2 / lambda is multiplied by tau_0^2, not divided.
             printed = Quadratic(right.w * parameters**2, right.h * parameters)
@@ -194,12 +194,13 @@ HEADS = {
         {
             "likelihood": SoftmaxWithLatents(),
             "engine": OneVersusRest,
+            "rows": 3,
             "targets": 3,
             "width": 1,
             **WIDE,
         },
         {"one versus rest": ONE_VERSUS_REST},
-        states=joint.STATES,
+        states=20_000,
     ),
 }
 

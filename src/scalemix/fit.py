@@ -131,7 +131,9 @@ def advance(
     """
 
     def started(_: State) -> State:
-        return jax.vmap(lambda seed: engine.initial(jax.random.fold_in(_key(seed), 0), batch))(seeds)
+        return jax.vmap(lambda seed: engine.initial(jax.random.fold_in(_key(seed), 0), batch))(
+            seeds
+        )
 
     state = jax.lax.cond(fresh, started, lambda given: given, state)
 
@@ -159,7 +161,9 @@ def _kept(engine: Engine, state: State, batch: Batch, keep_body: bool) -> tuple[
     features = engine.model.body(state.body, batch.x[:WATCHED_ROWS])
     eta = engine.model.likelihood.identified(top.predictor(state.coefficients, features))
     body = state.body if keep_body else None
-    return Draw(body, state.coefficients, state.parameters), Trace(engine.monitor(state, batch), eta)
+    return Draw(body, state.coefficients, state.parameters), Trace(
+        engine.monitor(state, batch), eta
+    )
 
 
 def _examined(health: Health, info: Any, new: State, time: Array) -> Health:
@@ -179,21 +183,25 @@ def _examined(health: Health, info: Any, new: State, time: Array) -> Health:
     )
 
 
-def begin(seeds: UInt32[np.ndarray, "chains 2"]) -> Running:
-    """Chains before their first sweep; `seeds` is one raw key of two words a chain."""
-    none = np.zeros(len(seeds), np.int32)
-    health = Health(none, none, none - 1, np.zeros((len(seeds), len(PARTS)), bool), none, none)
+def begin(seeds: Any) -> Running:
+    """Chains before their first sweep; `seeds` (chains, 2) is one raw uint32 key a chain."""
+    none: Any = np.zeros(len(seeds), np.int32)
+    health = Health(none, none, none - 1, (none[:, None] > np.arange(len(PARTS))[None]), none, none)
     return Running(seeds, 0, None, health)
 
 
-def _blank(engine: Engine, seeds: np.ndarray, batch: Batch) -> State:
+def _blank(engine: Engine, seeds: Any, batch: Batch) -> State:
     """Zeros in the shape of the chains' states, without compiling anything."""
     state = jax.eval_shape(jax.vmap(lambda seed: engine.initial(_key(seed), batch)), seeds)
     return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), state)
 
 
 def run(
-    engine: Engine, running: Running, batch: Batch, schedule: Schedule, progress: Progress | None = None
+    engine: Engine,
+    running: Running,
+    batch: Batch,
+    schedule: Schedule,
+    progress: Progress | None = None,
 ) -> Fitted:
     """Run the warm-up, then the draws.
 
@@ -218,6 +226,7 @@ def run(
     total = schedule.kept * schedule.thinning
     running, (draws, trace) = program.run(running, "draws", total, schedule.kept, progress)
     if not program.keep_body:
+        assert running.state is not None
         body = jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], running.state.body)
         draws = draws._replace(body=body)
     return Fitted(draws, trace, warmup[1], running)
@@ -239,7 +248,7 @@ class _Program(NamedTuple):
     def run(
         self, running: Running, name: str, sweeps: int, points: int, progress: Progress | None
     ) -> tuple[Running, Any]:
-        """Run a phase, keeping the given number of points spread over its sweeps, the last among them."""
+        """Run a phase, keeping `points` states spread evenly over its sweeps, the last among them."""
         if sweeps == 0:
             return running, (None, None)
         thinning = -(-sweeps // points)

@@ -35,7 +35,9 @@ def factorise(precision: Float[Array, "d d"]) -> Factor:
     dead = diagonal <= 0
     scale = jnp.sqrt(jnp.where(dead, 1.0, diagonal))
     eye = jnp.eye(precision.shape[0], dtype=precision.dtype)
-    correlation = precision / (scale[:, None] * scale[None, :]) + jnp.diag(dead.astype(precision.dtype))
+    correlation = precision / (scale[:, None] * scale[None, :]) + jnp.diag(
+        dead.astype(precision.dtype)
+    )
 
     def fails(carry: tuple[Array, Array]) -> Array:
         lower, tries = carry
@@ -64,4 +66,6 @@ def draw(
 ) -> Float[Array, " d"]:
     """One exact draw from N(P^-1 h, P^-1): back-substitution of C^-1 D^-1 h + e, e ~ N(0, I)."""
     half = jax.scipy.linalg.solve_triangular(factor.lower, linear / factor.scale, lower=True)
-    return jax.scipy.linalg.solve_triangular(factor.lower.T, half + noise, lower=False) / factor.scale
+    return (
+        jax.scipy.linalg.solve_triangular(factor.lower.T, half + noise, lower=False) / factor.scale
+    )

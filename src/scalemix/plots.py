@@ -109,17 +109,27 @@ def predicted_intervals(
     width = min(5.0, 300.0 / len(y))
     for index, share in _widest_first(coverages):
         axes.vlines(
-            place, ends[:, 0, index], ends[:, 1, index], colors=BLUE, alpha=_alpha(share),
-            linewidth=width, label=f"{100 * share:g} % interval",
-        )  # fmt: skip
+            place,
+            ends[:, 0, index],
+            ends[:, 1, index],
+            colors=BLUE,
+            alpha=_alpha(share),
+            linewidth=width,
+            label=f"{100 * share:g} % interval",
+        )
     axes.plot(place, prediction, "_", color=BLUE, markersize=width, label="prediction")
     widest = int(np.argmax(coverages))
     outside = (y < ends[:, 0, widest]) | (y > ends[:, 1, widest])
     axes.plot(place[~outside], y[~outside], ".", color=INK, markersize=4, label="observed")
     axes.plot(
-        place[outside], y[outside], "x", color=ORANGE, markersize=5, markeredgewidth=1.5,
+        place[outside],
+        y[outside],
+        "x",
+        color=ORANGE,
+        markersize=5,
+        markeredgewidth=1.5,
         label=f"observed, outside {100 * max(coverages):g} %",
-    )  # fmt: skip
+    )
     _label(axes, "row, sorted by its prediction", label)
     axes.set_xlim(-1, len(y))
     axes.grid(visible=False, axis="x")
@@ -163,9 +173,15 @@ def pit_histogram(axes: Axes, transform: ArrayLike, bins: int = 10) -> None:
     low, high = chance_band(1.0 / bins, len(transform))
     axes.axhspan(float(low), float(high), color=PALE, linewidth=0, label="chance (95 %)")
     axes.bar(
-        edges[:-1], counts / len(transform), width=1.0 / bins, align="edge", color=SKY,
-        edgecolor="white", alpha=0.85, label="this model",
-    )  # fmt: skip
+        edges[:-1],
+        counts / len(transform),
+        width=1.0 / bins,
+        align="edge",
+        color=SKY,
+        edgecolor="white",
+        alpha=0.85,
+        label="this model",
+    )
     axes.axhline(1.0 / bins, color=GREY, linewidth=1, label="uniform")
     _label(axes, "predicted probability of a smaller value", f"share of {len(transform)} rows")
     axes.set_xlim(0, 1)
@@ -199,9 +215,14 @@ def reliability(
     axes.vlines(curve.confidence, low, high, colors=PALE, linewidth=8, label="chance (95 %)")
     axes.plot([0, 1], [0, 1], color=GREY, linewidth=1, label="as promised")
     axes.plot(
-        curve.confidence, curve.frequency, "o-", color=BLUE, markersize=5, linewidth=1.5,
+        curve.confidence,
+        curve.frequency,
+        "o-",
+        color=BLUE,
+        markersize=5,
+        linewidth=1.5,
         label="this model",
-    )  # fmt: skip
+    )
     _label(axes, f"predicted probability: {label}", "share in which it was so")
     least = min(curve.confidence.min(), curve.frequency.min(), low.min())
     _shares(axes, np.floor(10 * least) / 10)
@@ -221,9 +242,13 @@ def traces(axes: Axes, draws: ArrayLike, label: str) -> None:
     draws = np.asarray(draws)
     for index, chain in enumerate(draws):
         axes.plot(
-            np.arange(1, len(chain) + 1), chain, color=CHAINS[index % len(CHAINS)], linewidth=1,
-            alpha=0.8, label=f"chain {index + 1}",
-        )  # fmt: skip
+            np.arange(1, len(chain) + 1),
+            chain,
+            color=CHAINS[index % len(CHAINS)],
+            linewidth=1,
+            alpha=0.8,
+            label=f"chain {index + 1}",
+        )
     _label(axes, "kept draw", label)
     axes.set_xlim(1, max(draws.shape[1], 2))
 
@@ -254,9 +279,14 @@ def predictive_band(
     x, ends = np.asarray(x, float), np.asarray(intervals, float)
     for index, share in _widest_first(coverages):
         axes.fill_between(
-            x, ends[:, 0, index], ends[:, 1, index], color=BLUE, alpha=_alpha(share), linewidth=0,
+            x,
+            ends[:, 0, index],
+            ends[:, 1, index],
+            color=BLUE,
+            alpha=_alpha(share),
+            linewidth=0,
             label=f"{100 * share:g} % interval",
-        )  # fmt: skip
+        )
     axes.plot(x, np.asarray(prediction, float), color=BLUE, linewidth=1.8, label="mean")
     axes.plot(x_data, y_data, ".", color=INK, markersize=4, label="data")
     _label(axes, "x", "y")
@@ -283,9 +313,15 @@ def _legend(axes: Axes, columns: int, place: str | None = None) -> None:
     """Inside at the given place, or above the data."""
     where = {"loc": place} if place else {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0)}
     axes.legend(
-        frameon=False, fontsize=TEXT - 1, labelcolor=INK, ncols=columns, handlelength=1.4,
-        columnspacing=1.2, borderaxespad=0.2, **where,
-    )  # fmt: skip
+        frameon=False,
+        fontsize=TEXT - 1,
+        labelcolor=INK,
+        ncols=columns,
+        handlelength=1.4,
+        columnspacing=1.2,
+        borderaxespad=0.2,
+        **where,
+    )
 
 
 def _shares(axes: Axes, least: float) -> None:

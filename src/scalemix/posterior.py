@@ -14,8 +14,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from scalemix import top
-from scalemix.engines import Model
 from scalemix.fit import Draw
 from scalemix.rows import pad
 
@@ -30,7 +28,8 @@ class Posterior(NamedTuple):
     all tops of its chain.
     """
 
-    model: Model
+    model: Any
+    """A `Model`."""
     draws: Draw
 
     @property
@@ -48,7 +47,7 @@ class _Components(NamedTuple):
     spread: Float[Array, "s k k"] | None
 
 
-def _components(model: Model, draws: Draw, x: Float[Array, "n p"]) -> _Components:
+def _components(model: Any, draws: Draw, x: Float[Array, "n p"]) -> _Components:
     """The body runs once for each of its draws, then a product with the tops that share it."""
     chains, tops = draws.coefficients.shape[:2]
     bodies = jax.tree.leaves(draws.body)
@@ -56,7 +55,9 @@ def _components(model: Model, draws: Draw, x: Float[Array, "n p"]) -> _Component
     features = jax.vmap(jax.vmap(lambda body: model.body(body, x)))(draws.body) if bodies else None
     features = x[None, None] if features is None else features
     features = jnp.broadcast_to(features, (chains, n_bodies, *features.shape[2:]))
-    grouped = draws.coefficients.reshape(chains, n_bodies, tops // n_bodies, *draws.coefficients.shape[2:])
+    grouped = draws.coefficients.reshape(
+        chains, n_bodies, tops // n_bodies, *draws.coefficients.shape[2:]
+    )
     eta = jnp.einsum("cbnf,cbtfk->cbtnk", features, grouped[..., 1:, :]) + grouped[..., :1, :]
     merged = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), draws)
     spread = jax.vmap(model.spread)(merged.coefficients) if model.has_latents else None
@@ -72,18 +73,18 @@ def _per_draw(function: Callable[..., Any], components: _Components) -> Any:
 
 
 @jax.jit
-def _eta_chunk(model: Model, draws: Draw, x: Array) -> Array:
+def _eta_chunk(model: Any, draws: Draw, x: Array) -> Array:
     return jnp.moveaxis(_components(model, draws, x).eta, 0, 1)
 
 
 @jax.jit
-def _moments_chunk(model: Model, draws: Draw, x: Array) -> tuple[Array, Array, Array]:
+def _moments_chunk(model: Any, draws: Draw, x: Array) -> tuple[Array, Array, Array]:
     means, variances = _per_draw(model.likelihood.moments, _components(model, draws, x))
     return means.mean(0), variances.mean(0), means.var(0)
 
 
 @jax.jit
-def _density_chunk(model: Model, draws: Draw, x: Array, y: Array) -> Array:
+def _density_chunk(model: Any, draws: Draw, x: Array, y: Array) -> Array:
     def one(parameters: Any, eta: Array, spread: Array | None) -> Array:
         return model.likelihood.log_density(parameters, y, eta, spread)
 
@@ -92,13 +93,13 @@ def _density_chunk(model: Model, draws: Draw, x: Array, y: Array) -> Array:
 
 
 @jax.jit
-def _probability_chunk(model: Model, draws: Draw, x: Array) -> Array:
+def _probability_chunk(model: Any, draws: Draw, x: Array) -> Array:
     logs = _per_draw(model.likelihood.log_probabilities, _components(model, draws, x))
     return jax.scipy.special.logsumexp(logs, axis=0) - np.log(logs.shape[0])
 
 
 @jax.jit
-def _quantile_chunk(model: Model, draws: Draw, x: Array, alpha: Float[Array, " m"]) -> Array:
+def _quantile_chunk(model: Any, draws: Draw, x: Array, alpha: Float[Array, " m"]) -> Array:
     """Invert the averaged distribution function by bisection, all levels from one bracket.
 
     Cantelli's inequality brackets every quantile by the mixture's own moments; sharing the bracket
@@ -130,7 +131,7 @@ def _quantile_chunk(model: Model, draws: Draw, x: Array, alpha: Float[Array, " m
 
 @partial(jax.jit, static_argnames="n_samples")
 def _sample_chunk(
-    model: Model, draws: Draw, x: Array, seed: Array, chunk: Array, n_samples: int
+    model: Any, draws: Draw, x: Array, seed: Array, chunk: Array, n_samples: int
 ) -> Array:
     key_which, key_rows = jax.random.split(jax.random.wrap_key_data(seed, impl="threefry2x32"))
     components = _components(model, draws, x)
@@ -153,10 +154,12 @@ def _chunked(
     with jax.enable_x64(True):
         for begin in range(0, len(x), CHUNK):
             chunk = [pad(array[begin : begin + CHUNK], CHUNK) for array in (x, *rows)]
-            result = jax.device_get(function(posterior.model, posterior.draws, *chunk))
-            real = min(CHUNK, len(x) - begin)
-            parts.append(jax.tree.map(lambda leaf: leaf[:real].astype(np.float64), result))
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+            parts.append(jax.device_get(function(posterior.model, posterior.draws, *chunk)))
+
+    def joined(*leaves: np.ndarray) -> np.ndarray:
+        return np.concatenate(leaves)[: len(x)].astype(np.float64)
+
+    return jax.tree.map(joined, *parts)
 
 
 def eta(posterior: Posterior, x: np.ndarray) -> np.ndarray:
@@ -165,7 +168,7 @@ def eta(posterior: Posterior, x: np.ndarray) -> np.ndarray:
 
 
 def moments(posterior: Posterior, x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Mean, aleatoric variance (mean of the draws' variances), epistemic (variance of their means)."""
+    """Mean; aleatoric variance, the mean of the draws'; epistemic, the variance of their means."""
     return _chunked(_moments_chunk, posterior, x)
 
 
@@ -183,7 +186,7 @@ def quantiles(posterior: Posterior, x: np.ndarray, alpha: np.ndarray) -> np.ndar
     """Quantiles of a new observation, (n, k, levels), from the averaged distribution function."""
     levels = np.asarray(alpha, x.dtype)
 
-    def invert(model: Model, draws: Draw, part: np.ndarray) -> Array:
+    def invert(model: Any, draws: Draw, part: np.ndarray) -> Array:
         return _quantile_chunk(model, draws, part, levels)
 
     return _chunked(invert, posterior, x)
@@ -193,7 +196,7 @@ def sample(posterior: Posterior, x: np.ndarray, n_samples: int, seed: np.ndarray
     """New observations, (n, samples, k); a sample uses one draw of the posterior for all rows."""
     chunks = iter(range(len(x)))
 
-    def draw(model: Model, draws: Draw, part: np.ndarray) -> Array:
+    def draw(model: Any, draws: Draw, part: np.ndarray) -> Array:
         return _sample_chunk(model, draws, part, seed, np.uint32(next(chunks)), n_samples)
 
     return _chunked(draw, posterior, x)

@@ -10,6 +10,7 @@ to which priors add a `Quadratic` over coefficients. Nothing else crosses rows.
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
@@ -30,7 +31,7 @@ class Quadratic(NamedTuple):
 class Sums(NamedTuple):
     """The scalars that a likelihood's own scale needs of the rows."""
 
-    count: Float[Array, ""]
+    count: Float[Array, ""]  # type: ignore[assignment]
     """Number of observed values, each counted with its power."""
     loss: Float[Array, ""]
     """Sum of the values' losses (squared residuals for the Gaussian), each with its power."""
@@ -51,5 +52,5 @@ class Statistics(NamedTuple):
 
     def with_prior(self, prior: Quadratic) -> "Statistics":
         """Add a diagonal Gaussian prior, a `Quadratic` over coefficients: w (d, #k), h (d, k)."""
-        diagonal = prior.w.T[:, :, None] * jnp.eye(prior.w.shape[0], dtype=self.precision.dtype)[None]
+        diagonal = jax.vmap(jnp.diag)(prior.w.T.astype(self.precision.dtype))
         return Statistics(self.precision + diagonal, self.linear + prior.h.T)

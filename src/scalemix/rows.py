@@ -1,7 +1,7 @@
 """Rows: their batch, their padding, their randomness and the one sum over them."""
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -45,7 +45,8 @@ def pad(array: np.ndarray, size: int) -> np.ndarray:
 def padded(batch: Batch) -> Batch:
     """Pad a batch of NumPy arrays with rows of power 0, so that few shapes are ever compiled."""
     size = padded_size(len(batch.power))
-    return Batch(*(pad(np.asarray(array), size) for array in batch))
+    rows: Any = (pad(np.asarray(array), size) for array in batch)
+    return Batch(*rows)
 
 
 def by_block(function: Callable[..., T], key: Key[Array, ""], *arrays: Array) -> T:

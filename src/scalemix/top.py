@@ -59,7 +59,9 @@ def _factors(statistics: Statistics) -> tuple[linalg.Factor, Array]:
 
 def _top(factors: linalg.Factor, rows: Array) -> Top:
     coefficients = rows.reshape(-1, rows.shape[-1]).T
-    return Top(coefficients, jnp.sum(factors.jitters, dtype=jnp.int32), jnp.all(jnp.isfinite(coefficients)))
+    return Top(
+        coefficients, jnp.sum(factors.jitters, dtype=jnp.int32), jnp.all(jnp.isfinite(coefficients))
+    )
 
 
 def mode(statistics: Statistics) -> Top:

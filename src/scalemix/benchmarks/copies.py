@@ -13,7 +13,7 @@ does meets both, and medians over the turns are printed.
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import jax
@@ -30,8 +30,10 @@ from scalemix.rows import Batch, padded
 __all__ = ["COLUMNS", "Timing", "lines", "main", "measure", "settings"]
 
 COPIES = 10
-ROWS, INPUTS, WIDTH, BATCH_SIZE = 5000, 20, 64, 32
-CLASSES = 5
+ROWS, INPUTS, CLASSES = 4096, 20, 5
+"""One full block of rows, so that none is padding."""
+WIDTH, BATCH_SIZE = 64, 256
+"""The paper's body, and the estimators' batch for so many rows."""
 LATENT_SCALE = 0.1
 TURNS = 9
 """Repetitions of each program, in turns."""
@@ -110,8 +112,8 @@ def measure(likelihood: Likelihood, scale: float, n: int = ROWS, turns: int = TU
     return Timing(likelihood.name, scale, one, many)
 
 
-def lines(timings: list[Timing]) -> Iterator[str]:
-    """The table as text."""
+def lines(timings: Iterable[Timing]) -> Iterator[str]:
+    """The table as text, each line as soon as it is measured."""
     yield "{:<12} {:>6} {:>15} {:>16} {:>7}".format(*COLUMNS)
     for timing in timings:
         yield (
@@ -124,11 +126,10 @@ def main() -> None:
     """Print the table."""
     print(
         f"{ROWS} rows of {INPUTS} inputs, body ({WIDTH},), Adam on minibatches of {BATCH_SIZE}, "
-        f"one chain; {TURNS} turns",
-        flush=True,
+        f"one chain; medians of {TURNS} turns\n"
     )
-    for line in lines([measure(*setting) for setting in settings()]):
-        print(line)
+    for line in lines(measure(*setting) for setting in settings()):
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The deep body: a multi-layer perceptron, plain or residual, in unit-weight coordinates."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import equinox as eqx
 import jax
@@ -58,9 +59,11 @@ class MLP(eqx.Module):
         """An optimiser's start: theta ~ N(0, 2) (He et al. 2015) before a ReLU, else N(0, 1); b = 0."""
         gain = jnp.sqrt(jnp.asarray(2.0 if self.activation == "relu" else 1.0, dtype))
         widths = self.widths(n_inputs)
-        shapes = list(zip(widths[:-1], widths[1:], strict=True))
+        shapes = list(pairwise(widths))
         ends = np.cumsum([rows * columns for rows, columns in shapes])
-        normals = jnp.split(jax.random.normal(key, (int(ends[-1]) if shapes else 0,), dtype), ends[:-1])
+        normals = jnp.split(
+            jax.random.normal(key, (int(ends[-1]) if shapes else 0,), dtype), ends[:-1]
+        )
         return [
             (gain * theta.reshape(shape), jnp.zeros(shape[1:], dtype))
             for theta, shape in zip(normals, shapes, strict=bool(shapes))

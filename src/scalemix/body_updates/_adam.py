@@ -53,11 +53,18 @@ class Adam(BodyUpdate):
         return Memory(self._optimiser(1.0).init(body), luck, body, worst, jnp.int32(0))
 
     def move(
-        self, key: Key[Array, ""], progress: Float[Array, ""], body: Body, memory: Memory, target: Target
+        self,
+        key: Key[Array, ""],
+        progress: Float[Array, ""],
+        body: Body,
+        memory: Memory,
+        target: Target,
     ) -> tuple[Body, Memory, Info]:
         """One epoch, and one look at the rows held out."""
         learned = self._learned(memory, target)
-        moved, optimiser, steps = self._epoch(key, progress, body, memory.optimiser, target, learned)
+        moved, optimiser, steps = self._epoch(
+            key, progress, body, memory.optimiser, target, learned
+        )
         memory = memory._replace(optimiser=optimiser)
         if self.validation_fraction is None:
             return moved, memory, Info(steps, jnp.bool_(True))
@@ -68,7 +75,9 @@ class Adam(BodyUpdate):
         real = jnp.arange(target.size) < target.n_rows
         if self.validation_fraction is None:
             return real.astype(jnp.float32)
-        n_held = jnp.maximum(jnp.floor(self.validation_fraction * target.n_rows), 1).astype(jnp.int32)
+        n_held = jnp.maximum(jnp.floor(self.validation_fraction * target.n_rows), 1).astype(
+            jnp.int32
+        )
         threshold = jnp.sort(jnp.where(real, memory.luck, 2.0))[n_held - 1]
         return (real & (memory.luck > threshold)).astype(jnp.float32)
 
@@ -85,7 +94,9 @@ class Adam(BodyUpdate):
         order = self._order(key, target)
         n_steps = -(-target.n_rows // size)
         n_learned = jnp.sum(learned)
-        rate = self.learning_rate * jnp.interp(progress, jnp.array([0.5, 1.0]), jnp.array([1.0, FINAL_RATE]))
+        rate = self.learning_rate * jnp.interp(
+            progress, jnp.array([0.5, 1.0]), jnp.array([1.0, FINAL_RATE])
+        )
         optimiser = self._optimiser(rate)
 
         def step(index: Array, carry: tuple[Body, Any]) -> tuple[Body, Any]:

@@ -57,6 +57,11 @@ class BodyUpdate(eqx.Module):
 
     @abstractmethod
     def move(
-        self, key: Key[Array, ""], progress: Float[Array, ""], body: Body, memory: Any, target: Target
+        self,
+        key: Key[Array, ""],
+        progress: Float[Array, ""],
+        body: Body,
+        memory: Any,
+        target: Target,
     ) -> tuple[Body, Any, Info]:
         """Move once. `progress` runs from 0 at the first move to 1 after the last one."""

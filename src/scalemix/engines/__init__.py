@@ -11,6 +11,6 @@ from scalemix.engines._base import Monitor as Monitor
 from scalemix.engines._base import State as State
 from scalemix.engines._model import Model as Model
 from scalemix.engines.em import EM as EM
-from scalemix.engines.gibbs import Gibbs as Gibbs
 from scalemix.engines.gibbs import SCHEDULES as SCHEDULES
 from scalemix.engines.gibbs import TARGETS as TARGETS
+from scalemix.engines.gibbs import Gibbs as Gibbs

@@ -126,7 +126,7 @@ class Engine(eqx.Module):
         key: Key[Array, ""],
         state: State,
         features: Float[Array, "n p"],
-        quadratics: Quadratic,
+        quadratics: Quadratic | None,
         batch: Batch,
         copies: Float[Array, ""],
     ) -> Latents:
@@ -143,7 +143,9 @@ class Engine(eqx.Module):
         key_body, key_memory, key_top, key_latent = jax.random.split(key, 4)
         body = model.body.initial(key_body, batch.x.shape[1], dtype)
         width, k = model.body.n_features(batch.x.shape[1]), batch.y.shape[1]
-        weights = jax.random.normal(key_top, (width, k), dtype) / jnp.sqrt(jnp.asarray(width, dtype))
+        weights = jax.random.normal(key_top, (width, k), dtype) / jnp.sqrt(
+            jnp.asarray(width, dtype)
+        )
         latents = None
         if model.has_latents:
             features = model.body(body, batch.x)
@@ -194,7 +196,12 @@ class Engine(eqx.Module):
         return state, Info(jitters, steps, finite(state._replace(memory=None)))
 
     def move(
-        self, key: Key[Array, ""], progress: Float[Array, ""], state: State, batch: Batch, powers: Powers
+        self,
+        key: Key[Array, ""],
+        progress: Float[Array, ""],
+        state: State,
+        batch: Batch,
+        powers: Powers,
     ) -> tuple[State, Int[Array, ""]]:
         """Move the body unless its moves are spent; also the number of steps it took."""
 
@@ -223,7 +230,11 @@ class Engine(eqx.Module):
         return Rows(*state.latents, counted[:, None] * batch.power[None])
 
     def refresh(
-        self, keys: tuple[Key[Array, ""], Key[Array, ""]], state: State, batch: Batch, powers: Powers
+        self,
+        keys: tuple[Key[Array, ""], Key[Array, ""]],
+        state: State,
+        batch: Batch,
+        powers: Powers,
     ) -> State:
         """The likelihood's parameters with omega integrated out, then the prior's scales."""
         key_parameters, key_scales = keys
@@ -255,6 +266,7 @@ class Engine(eqx.Module):
 
         def given_latents(body: Body, rows: Array, key: Any) -> Array:
             # The copies' mean carries the whole gradient: sum_j |Z^j - F|^2 = J |mean - F|^2 + const.
+            assert state.latents is not None
             z = jnp.tensordot(shares, state.latents.z[:, rows], axes=1)
             squared = jnp.sum((z - model.body(body, batch.x[rows], key)) ** 2, axis=1)
             return -powers.copies * batch.power[rows] * squared / (2 * model.latent_variance)
@@ -290,7 +302,8 @@ class Engine(eqx.Module):
                 key_omega, state.parameters, coefficients, rows, batch.y, block
             )
             statistics = Statistics(
-                statistics.precision.at[:, 1:, 1:].add(rows.scatter[None] / noise), statistics.linear
+                statistics.precision.at[:, 1:, 1:].add(rows.scatter[None] / noise),
+                statistics.linear,
             )
             own = Quadratic(powers.prior * prior.w, powers.prior * prior.h[:, block])
             drawn = self.new_top(key_top, statistics.with_prior(own))

@@ -72,7 +72,7 @@ class Model(eqx.Module):
         coefficients: Float[Array, "d k"],
         parameters: LikelihoodParameters,
         scales: Scales,
-    ) -> Float[Array, ""]:
+    ) -> Float[Array, ""] | float:
         """Log prior of everything, constants left out."""
         noise = self.likelihood.noise_variance(parameters)
         return (
@@ -80,4 +80,3 @@ class Model(eqx.Module):
             + self.prior.log_density(scales, coefficients, noise)
             + self.likelihood.log_prior(parameters)
         )
-

@@ -48,7 +48,8 @@ class EM(Engine):
         self, key: Key[Array, ""], parameters: Parameters, block: Int[Array, " b"], *rows: Any
     ) -> Quadratic:
         """The expectation of (w, h)."""
-        return self.model.likelihood.expect(parameters, *rows, block)
+        y, eta, power = rows
+        return self.model.likelihood.expect(parameters, y, eta, power, block)
 
     def new_top(self, key: Key[Array, ""], statistics: Statistics) -> top.Top:
         """The mode."""
@@ -59,7 +60,7 @@ class EM(Engine):
         key: Key[Array, ""],
         state: State,
         features: Float[Array, "n p"],
-        quadratics: Quadratic,
+        quadratics: Quadratic | None,
         batch: Batch,
         copies: Float[Array, ""],
     ) -> Latents:
@@ -67,6 +68,6 @@ class EM(Engine):
         variance, coefficients = self.model.latent_variance, state.coefficients
         quadratic = jax.tree.map(lambda leaf: leaf[0], quadratics)
         mean = top.latent_mean(features, coefficients, quadratic, variance)
-        w = 1 / self.model.likelihood.noise_variance(state.parameters)
+        w = 1 / jnp.asarray(self.model.likelihood.noise_variance(state.parameters))
         covariance = top.latent_covariance(coefficients, w, variance)
         return Latents(mean[None], jnp.sum(batch.power > 0) * covariance)

@@ -76,7 +76,7 @@ class Gibbs(Engine):
         key: Key[Array, ""],
         state: State,
         features: Float[Array, "n p"],
-        quadratics: Quadratic,
+        quadratics: Quadratic | None,
         batch: Batch,
         copies: Float[Array, ""],
     ) -> Latents:
@@ -99,14 +99,19 @@ class Gibbs(Engine):
             quadratics = jax.tree.map(lambda leaf: leaf[None], quadratic)
         shrink = jnp.sqrt(copies) if closed else 1.0
 
+        assert quadratics is not None
+
         def one(quadratic: Quadratic, noise: Array) -> Array:
             mean = top.latent_mean(features, state.coefficients, quadratic, variance)
-            return mean + top.latent_noise(noise, state.coefficients, quadratic.w, variance) / shrink
+            return (
+                mean + top.latent_noise(noise, state.coefficients, quadratic.w, variance) / shrink
+            )
 
         z = jax.vmap(one)(quadratics, normals)
         if not closed or self.copies == 1:
-            return Latents(z, jnp.zeros_like(state.latents.scatter))
+            width = features.shape[1]
+            return Latents(z, jnp.zeros((width, width), features.dtype))
         degrees = jnp.sum(batch.power > 0) * (copies - 1)
-        w = 1 / likelihood.noise_variance(state.parameters)
+        w = 1 / jnp.asarray(likelihood.noise_variance(state.parameters))
         scatter = top.latent_scatter(key_scatter, degrees, state.coefficients, w, variance)
         return Latents(z, scatter)

@@ -46,9 +46,6 @@ class DeepBayes(BaseEstimator):
         check_is_fitted(self)
         _saving.save(self, path)
 
-    def _more_rows_needed(self) -> int:
-        return 2
-
     def _features(self, X: ArrayLike, reset: bool) -> Floats:
         refuse_text_columns(X)
         return validate_data(self, X, reset=reset, dtype=np.float64)
@@ -59,18 +56,19 @@ class DeepBayes(BaseEstimator):
         return _single(self._scaling_x.forward(self._features(X, reset=False)), "X")
 
     def _weights(self, sample_weight: ArrayLike | None, x: Floats) -> Floats:
-        weights = _check_sample_weight(
-            sample_weight, x, dtype=np.float64, ensure_non_negative=True
-        )
+        weights = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
         if not np.any(weights > 0):
-            raise ValueError("found sample_weight that is 0 throughout; give some row a weight above 0")
+            raise ValueError(
+                "found sample_weight that is 0 throughout; give some row a weight above 0"
+            )
         return weights
 
     def _run(self, model: Model, x: Floats, y: Floats, weights: Floats) -> None:
         """Run the chains on rows in the units of the fit and keep what prediction needs."""
         x, y, weights = _without_fractions(model, x, y, weights)
         settings = _settings.settle(self.get_params(deep=False), model, len(x))
-        batch = padded(Batch(_single(x, "X"), _single(y, "y"), _single(weights, "sample_weight")))
+        rows: Any = (_single(x, "X"), _single(y, "y"), _single(weights, "sample_weight"))
+        batch = padded(Batch(*rows))
         random = check_random_state(self.random_state)
         seeds = random.randint(0, 2**32, size=(self.n_chains, 2), dtype=np.uint32)
         with _Progress(int(self.verbose)) as progress:

@@ -115,7 +115,7 @@ class DeepBayesClassifier(ClassifierMixin, DeepBayes):
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the chains.
 
         Parameters
@@ -147,7 +147,7 @@ class DeepBayesClassifier(ClassifierMixin, DeepBayes):
             by_class = compute_class_weight(self.class_weight, classes=self.classes_, y=labels)
             weights = weights * by_class[index]
         self._scaling_x = scaling(X, weights, self.standardize)
-        targets = np.eye(len(self.classes_))[index]
+        targets: Any = np.eye(len(self.classes_))[index]
         if likelihood.target == "signs":
             targets = 2.0 * index[:, None] - 1
         self._run(model, self._scaling_x.forward(X), targets, weights)
@@ -251,7 +251,9 @@ class DeepBayesClassifier(ClassifierMixin, DeepBayes):
             )
         unknown = np.setdiff1d(labels, self.classes_)
         if unknown.size:
-            raise ValueError(f"found label {unknown[0]!r} in y; expected one of {list(self.classes_)}")
+            raise ValueError(
+                f"found label {unknown[0]!r} in y; expected one of {list(self.classes_)}"
+            )
         index = np.searchsorted(self.classes_, labels)
         return log_probabilities[np.arange(len(labels)), index]
 

@@ -37,7 +37,7 @@ def of_chains(draws: Draw, chains: np.ndarray) -> Draw:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[chains], draws)
 
 
-def _quantities(fitted: Fitted) -> dict[str, np.ndarray]:
+def _quantities(fitted: Fitted) -> dict[str, Any]:
     """Traces of shape (chains, draws, ...)."""
     trace = fitted.trace
     return {
@@ -60,7 +60,7 @@ def summary(engine: Engine, fitted: Fitted, kept: np.ndarray) -> dict[str, Any]:
         "engine": "j_copies" if engine.name == "gibbs" and is_mode(engine) else engine.name,
         "likelihood": engine.model.likelihood.name,
         "body": _body(engine),
-        "chains": int(len(kept)),
+        "chains": len(kept),
         "draws": int(len(kept) * draws),
         "sweeps": int(fitted.running.time),
         "failed_sweeps": int(health.failures.sum()),
@@ -80,7 +80,9 @@ def summary(engine: Engine, fitted: Fitted, kept: np.ndarray) -> dict[str, Any]:
     quantities = _quantities(fitted)
     for name, (measure, worst) in measures.items():
         result[name] = {key: float(worst(measure(trace))) for key, trace in quantities.items()}
-    result["drift_threshold"] = _threshold(chains, draws, sum(v[0, 0].size for v in quantities.values()))
+    result["drift_threshold"] = _threshold(
+        chains, draws, sum(v[0, 0].size for v in quantities.values())
+    )
     return result
 
 

@@ -51,7 +51,9 @@ def real(
     if not good or not (value > above or (closed and value == above)):
         lower = "at least" if closed else "above"
         upper = "" if below == float("inf") else f" and below {below:g}"
-        _refuse(name, value, f"a finite number {lower} {above:g}{upper}" + (" or None" if none else ""))
+        _refuse(
+            name, value, f"a finite number {lower} {above:g}{upper}" + (" or None" if none else "")
+        )
 
 
 def flag(name: str, value: Any) -> None:
@@ -81,7 +83,9 @@ def body_scales(value: Any, n_layers: int) -> np.ndarray | None:
         real("body_prior_scale", value, 0)
         return np.full(n_layers, float(value))
     if not isinstance(value, Sequence | np.ndarray) or len(value) != n_layers:
-        _refuse("body_prior_scale", value, f"'learn', a number, or {n_layers} of them, one per layer")
+        _refuse(
+            "body_prior_scale", value, f"'learn', a number, or {n_layers} of them, one per layer"
+        )
     for scale in value:
         real("body_prior_scale", scale, 0)
     return np.asarray(value, float)

@@ -111,7 +111,7 @@ class DeepBayesRegressor(RegressorMixin, DeepBayes):
         tags.target_tags.single_output = True
         return tags
 
-    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the chains.
 
         Parameters
@@ -274,9 +274,13 @@ class DeepBayesRegressor(RegressorMixin, DeepBayes):
         (n,)
         """
         x = self._rows(X)
-        targets = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y").reshape(-1, len(self._scaling_y.scale))
+        targets = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y").reshape(
+            -1, len(self._scaling_y.scale)
+        )
         if len(targets) != len(x):
-            raise ValueError(f"found {len(targets)} targets for {len(x)} rows of X; expected as many")
+            raise ValueError(
+                f"found {len(targets)} targets for {len(x)} rows of X; expected as many"
+            )
         standard = _single(self._scaling_y.forward(targets), "y")
         density = posterior.log_density(self._posterior_of_fit(), x, standard)
         return density - np.sum(np.log(self._scaling_y.scale))

@@ -20,7 +20,10 @@ PRIORS = {"ridge": Ridge, "flat": Flat}
 def save(estimator: Any, path: str | PathLike[str]) -> None:
     """Write a fitted estimator."""
     arrays = {f"draws/{index:03d}": leaf for index, leaf in enumerate(_leaves(estimator))}
-    arrays |= {"scaling_x/mean": estimator._scaling_x.mean, "scaling_x/scale": estimator._scaling_x.scale}
+    arrays |= {
+        "scaling_x/mean": estimator._scaling_x.mean,
+        "scaling_x/scale": estimator._scaling_x.scale,
+    }
     header = {
         "estimator": type(estimator).__name__,
         "parameters": {
@@ -77,7 +80,9 @@ def _restored(arrays: dict[str, np.ndarray], header: dict[str, Any]) -> Any:
     model = _settings.model(estimator.get_params(deep=False), likelihood, estimator.standardize)
     leaves = [arrays[name] for name in sorted(arrays) if name.startswith("draws/")]
     widths = model.body.widths(1)
-    skeleton = Draw([(0, 0)] * (len(widths) - 1), 0, likelihood.initial(np.float32))
+    body: Any = [(0, 0)] * (len(widths) - 1)
+    coefficients: Any = 0
+    skeleton = Draw(body, coefficients, likelihood.initial(np.float32))
     draws = jax.tree.unflatten(jax.tree.structure(skeleton), leaves)
     estimator._posterior = Posterior(model, draws)
     return estimator

@@ -62,8 +62,10 @@ def model(given: dict[str, Any], chosen: Likelihood, standardised: bool) -> Mode
     hidden = options.widths(given["hidden_layer_sizes"])
     body = MLP(hidden, given["activation"], given["residual"], float(given["dropout"]), width)
     n_layers = len(hidden) + (width is not None)
-    scales = options.body_scales(given["body_prior_scale"], n_layers)
-    latent_scale = given["latent_scale"] if width is not None and given["latent_scale"] > 0 else None
+    scales: Any = options.body_scales(given["body_prior_scale"], n_layers)
+    latent_scale = (
+        given["latent_scale"] if width is not None and given["latent_scale"] > 0 else None
+    )
     # A real target that is not standardised can be anywhere; so can log-odds.
     intercept = chosen.default_intercept_scale
     if chosen.target == "real" and not standardised:
@@ -76,7 +78,9 @@ def settle(given: dict[str, Any], fitted: Model, n_rows: int) -> Settings:
     update = Adam(
         learning_rate=float(given["learning_rate"]),
         batch_size=_batch_size(given["batch_size"], n_rows),
-        validation_fraction=float(given["validation_fraction"]) if given["early_stopping"] else None,
+        validation_fraction=float(given["validation_fraction"])
+        if given["early_stopping"]
+        else None,
     )
     epochs = int(given["max_epochs"])
     if given["engine"] == "em":

@@ -13,6 +13,16 @@ from scalemix.quadratic import Quadratic, Sums
 
 Parameters = Any
 """A likelihood's own parameters (a noise variance, ...): a PyTree of arrays, () when it has none."""
+Scalar = Float[Array, ""]
+Row = Float[Array, " n"]
+"""A number a row."""
+Rows = Float[Array, "n k"]
+"""Targets or predictors."""
+Columns = Int[Array, " b"]
+"""Predictors of a block."""
+Spread = Float[Array, "k k"] | None
+"""Covariance that latents leave in the predictors of a row; `None` without latents."""
+RandomKey = Key[Array, ""]
 
 
 class Likelihood(eqx.Module):
@@ -40,7 +50,7 @@ class Likelihood(eqx.Module):
         """Columns drawn together, (blocks, columns), in the order in which they are drawn."""
         return np.arange(n_predictors)[None]
 
-    def identified(self, eta: Float[Array, "n k"]) -> Float[Array, "n k"]:
+    def identified(self, eta: Rows) -> Rows:
         """The part of the predictors that the likelihood sees, for diagnostics."""
         return eta
 
@@ -51,12 +61,12 @@ class Likelihood(eqx.Module):
     @abstractmethod
     def draw(
         self,
-        key: Key[Array, ""],
+        key: RandomKey,
         parameters: Parameters,
-        y: Float[Array, "n k"],
-        eta: Float[Array, "n k"],
-        power: Float[Array, " n"],
-        block: Int[Array, " b"],
+        y: Rows,
+        eta: Rows,
+        power: Row,
+        block: Columns,
     ) -> Quadratic:
         """Draw omega | y, eta under L^power and return its `Quadratic` for the block's columns."""
 
@@ -64,22 +74,22 @@ class Likelihood(eqx.Module):
     def expect(
         self,
         parameters: Parameters,
-        y: Float[Array, "n k"],
-        eta: Float[Array, "n k"],
-        power: Float[Array, " n"],
-        block: Int[Array, " b"],
+        y: Rows,
+        eta: Rows,
+        power: Row,
+        block: Columns,
     ) -> Quadratic:
         """The `Quadratic` of EM: the expectation of (w, h) over omega | y, eta."""
 
     def refresh(
         self,
-        key: Key[Array, ""],
+        key: RandomKey,
         parameters: Parameters,
-        y: Float[Array, "n k"],
-        eta: Float[Array, "n k"],
-        power: Float[Array, " n"],
+        y: Rows,
+        eta: Rows,
+        power: Row,
         extra: Sums,
-        prior_power: Float[Array, ""],
+        prior_power: Scalar,
     ) -> Parameters:
         """Draw the likelihood's own parameters with omega integrated out, prior^prior_power.
 
@@ -91,20 +101,20 @@ class Likelihood(eqx.Module):
     def maximise(
         self,
         parameters: Parameters,
-        y: Float[Array, "n k"],
-        eta: Float[Array, "n k"],
-        power: Float[Array, " n"],
+        y: Rows,
+        eta: Rows,
+        power: Row,
         extra: Sums,
-        prior_power: Float[Array, ""],
+        prior_power: Scalar,
     ) -> Parameters:
         """The mode of what `refresh` draws from."""
         return parameters
 
-    def log_prior(self, parameters: Parameters) -> Float[Array, ""] | float:
+    def log_prior(self, parameters: Parameters) -> Scalar | float:
         """Log density of the parameters' prior, constants left out."""
         return 0.0
 
-    def noise_variance(self, parameters: Parameters) -> Float[Array, ""] | float:
+    def noise_variance(self, parameters: Parameters) -> Scalar | float:
         """The variance to which a tied prior is tied; 1 where the likelihood has none."""
         return 1.0
 
@@ -112,10 +122,10 @@ class Likelihood(eqx.Module):
     def log_density(
         self,
         parameters: Parameters,
-        y: Float[Array, "n k"],
-        mean: Float[Array, "n k"],
-        spread: Float[Array, "k k"] | None,
-    ) -> Float[Array, " n"]:
+        y: Rows,
+        mean: Rows,
+        spread: Spread,
+    ) -> Row:
         """Log of E[L(y, eta)], eta ~ N(mean, spread); `spread=None` is L at eta = mean itself.
 
         `spread` is what the latent Z leaves in the predictor, latent_scale^2 W'W.
@@ -124,11 +134,11 @@ class Likelihood(eqx.Module):
     @abstractmethod
     def sample(
         self,
-        key: Key[Array, ""],
+        key: RandomKey,
         parameters: Parameters,
-        mean: Float[Array, "n k"],
-        spread: Float[Array, "k k"] | None,
-    ) -> Float[Array, "n k"]:
+        mean: Rows,
+        spread: Spread,
+    ) -> Rows:
         """One new observation a row, eta ~ N(mean, spread)."""
 
 
@@ -139,19 +149,19 @@ class Regression(Likelihood):
     def moments(
         self,
         parameters: Parameters,
-        mean: Float[Array, "n k"],
-        spread: Float[Array, "k k"] | None,
-    ) -> tuple[Float[Array, "n k"], Float[Array, "n k"]]:
+        mean: Rows,
+        spread: Spread,
+    ) -> tuple[Rows, Rows]:
         """Mean and variance of a new observation, per output."""
 
     @abstractmethod
     def cumulative(
         self,
         parameters: Parameters,
-        y: Float[Array, "n k"],
-        mean: Float[Array, "n k"],
-        spread: Float[Array, "k k"] | None,
-    ) -> Float[Array, "n k"]:
+        y: Rows,
+        mean: Rows,
+        spread: Spread,
+    ) -> Rows:
         """Distribution function of a new observation, per output."""
 
 
@@ -162,13 +172,13 @@ class Classification(Likelihood):
     def log_probabilities(
         self,
         parameters: Parameters,
-        mean: Float[Array, "n k"],
-        spread: Float[Array, "k k"] | None,
+        mean: Rows,
+        spread: Spread,
     ) -> Float[Array, "n c"]:
         """Log probability of each class (finite where the class is merely improbable)."""
 
 
-def sample_signs(key: Key[Array, ""], log_probabilities: Float[Array, "n 2"]) -> Float[Array, "n 1"]:
+def sample_signs(key: RandomKey, log_probabilities: Float[Array, "n 2"]) -> Float[Array, "n 1"]:
     """-1 or 1 a row, with the log probabilities of -1 and 1."""
     uniform = jax.random.uniform(key, log_probabilities.shape[:1], log_probabilities.dtype)
     positive = uniform < jnp.exp(log_probabilities[:, 1])

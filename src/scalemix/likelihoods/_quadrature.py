@@ -21,8 +21,8 @@ def normal_nodes(
     grid of standard deviations. Weights of a row sum to 1 to rounding; with variance 0 the nodes are
     the mean.
     """
-    nodes, weights = np.polynomial.legendre.leggauss(POINTS)
-    nodes, weights = jnp.asarray(nodes, mean.dtype), jnp.asarray(weights, mean.dtype)
+    rule = np.polynomial.legendre.leggauss(POINTS)
+    nodes, weights = jnp.asarray(rule[0], mean.dtype), jnp.asarray(rule[1], mean.dtype)
     scale = jnp.sqrt(variance)
     safe = jnp.maximum(scale, jnp.finfo(mean.dtype).tiny)
     inside = [jnp.clip((cut - mean) / safe, -REACH, REACH) for cut in cuts]

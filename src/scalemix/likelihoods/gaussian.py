@@ -4,9 +4,17 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
-from scalemix.likelihoods._base import Regression
+from scalemix.likelihoods._base import (
+    Columns,
+    RandomKey,
+    Regression,
+    Row,
+    Rows,
+    Scalar,
+    Spread,
+)
 from scalemix.quadratic import Quadratic, Sums
 from scalemix.random import gamma
 
@@ -38,16 +46,22 @@ class Gaussian(Regression):
             return jnp.asarray(NOISE_RATE / (NOISE_SHAPE + 1), dtype)
         return jnp.asarray(self.noise_scale, dtype) ** 2
 
-    def draw(self, key, parameters, y, eta, power, block) -> Quadratic:
+    def draw(
+        self, key: RandomKey, parameters: Scalar, y: Rows, eta: Rows, power: Row, block: Columns
+    ) -> Quadratic:
         """w = power / tau_0^2, one column for all outputs; h = w y."""
         return self.expect(parameters, y, eta, power, block)
 
-    def expect(self, parameters, y, eta, power, block) -> Quadratic:
+    def expect(
+        self, parameters: Scalar, y: Rows, eta: Rows, power: Row, block: Columns
+    ) -> Quadratic:
         """As `draw`: there is no omega to take an expectation over."""
         w = (power / parameters)[:, None]
         return Quadratic(w, w * y[:, block])
 
-    def _conditional(self, y, eta, power, extra, prior_power) -> tuple[Array, Array]:
+    def _conditional(
+        self, y: Rows, eta: Rows, power: Row, extra: Sums, prior_power: Scalar
+    ) -> tuple[Array, Array]:
         """Shape and rate of tau_0^2 | beta, rows (math: InvGa(r(a+1)-1 + n/2, r c + RSS/2)).
 
         Residuals are formed before they are squared: y'(y - Zm) cancels when the fit is good.
@@ -57,27 +71,38 @@ class Gaussian(Regression):
         shape = prior_power * (NOISE_SHAPE + 1) - 1 + count / 2
         return shape, prior_power * NOISE_RATE + loss / 2
 
-    def refresh(self, key, parameters, y, eta, power, extra, prior_power) -> Array:
+    def refresh(
+        self,
+        key: RandomKey,
+        parameters: Scalar,
+        y: Rows,
+        eta: Rows,
+        power: Row,
+        extra: Sums,
+        prior_power: Scalar,
+    ) -> Array:
         """tau_0^2 ~ InvGamma(shape, rate), exact; unchanged where it is fixed."""
         if self.noise_scale is not None:
             return parameters
         shape, rate = self._conditional(y, eta, power, extra, prior_power)
         return (rate / gamma(key, shape)).astype(parameters.dtype)
 
-    def maximise(self, parameters, y, eta, power, extra, prior_power) -> Array:
+    def maximise(
+        self, parameters: Scalar, y: Rows, eta: Rows, power: Row, extra: Sums, prior_power: Scalar
+    ) -> Array:
         """The mode rate / (shape + 1); unchanged where tau_0 is fixed."""
         if self.noise_scale is not None:
             return parameters
         shape, rate = self._conditional(y, eta, power, extra, prior_power)
         return (rate / (shape + 1)).astype(parameters.dtype)
 
-    def log_prior(self, parameters: Array) -> Array | float:
+    def log_prior(self, parameters: Scalar) -> Array | float:
         """Log InvGamma density of a learned tau_0^2."""
         if self.noise_scale is not None:
             return 0.0
         return -(NOISE_SHAPE + 1) * jnp.log(parameters) - NOISE_RATE / parameters
 
-    def noise_variance(self, parameters: Array) -> Array:
+    def noise_variance(self, parameters: Scalar) -> Array:
         """tau_0^2 itself."""
         return parameters
 
@@ -85,7 +110,7 @@ class Gaussian(Regression):
         noise = parameters * jnp.eye(k, dtype=parameters.dtype)
         return noise if spread is None else noise + spread
 
-    def log_density(self, parameters, y, mean, spread) -> Float[Array, " n"]:
+    def log_density(self, parameters: Scalar, y: Rows, mean: Rows, spread: Spread) -> Row:
         """Log N_q(y; mean, tau_0^2 I + spread)."""
         k = y.shape[1]
         if spread is None:
@@ -98,17 +123,17 @@ class Gaussian(Regression):
             log_determinant = 2 * jnp.sum(jnp.log(jnp.diagonal(lower)))
         return -0.5 * (quadratic + log_determinant + k * jnp.log(2 * jnp.pi))
 
-    def sample(self, key: Key[Array, ""], parameters, mean, spread) -> Float[Array, "n k"]:
+    def sample(self, key: RandomKey, parameters: Scalar, mean: Rows, spread: Spread) -> Rows:
         """mean + C e with CC' = tau_0^2 I + spread."""
         lower = jnp.linalg.cholesky(self._covariance(parameters, mean.shape[1], spread))
         return mean + jax.random.normal(key, mean.shape, mean.dtype) @ lower.T
 
-    def moments(self, parameters, mean, spread) -> tuple[Array, Array]:
+    def moments(self, parameters: Scalar, mean: Rows, spread: Spread) -> tuple[Array, Array]:
         """Mean and the diagonal of tau_0^2 I + spread."""
         variance = jnp.diagonal(self._covariance(parameters, mean.shape[1], spread))
         return mean, jnp.broadcast_to(variance, mean.shape)
 
-    def cumulative(self, parameters, y, mean, spread) -> Float[Array, "n k"]:
+    def cumulative(self, parameters: Scalar, y: Rows, mean: Rows, spread: Spread) -> Rows:
         """Phi((y - mean) / s), s^2 the output's variance."""
         _, variance = self.moments(parameters, mean, spread)
         return jax.scipy.stats.norm.cdf((y - mean) / jnp.sqrt(variance))

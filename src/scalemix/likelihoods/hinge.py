@@ -5,9 +5,18 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
-from scalemix.likelihoods._base import Classification, sample_signs
+from scalemix.likelihoods._base import (
+    Classification,
+    Columns,
+    RandomKey,
+    Row,
+    Rows,
+    Scalar,
+    Spread,
+    sample_signs,
+)
 from scalemix.likelihoods._quadrature import normal_nodes
 from scalemix.quadratic import Quadratic
 from scalemix.random import generalized_inverse_gaussian
@@ -42,7 +51,9 @@ class Hinge(Classification):
         """tau_0^2, which stays as it is."""
         return jnp.asarray(self.noise_scale, dtype) ** 2
 
-    def draw(self, key: Key[Array, ""], parameters, y, eta, power, block) -> Quadratic:
+    def draw(
+        self, key: RandomKey, parameters: Scalar, y: Rows, eta: Rows, power: Row, block: Columns
+    ) -> Quadratic:
         """A power divides tau_0^2, exactly; a row of power 0 says nothing."""
         y, eta, power = y[:, block], eta[:, block], power[:, None]
         scale = parameters / jnp.where(power > 0, power, 1.0)
@@ -50,14 +61,16 @@ class Hinge(Classification):
         w = jnp.where(power > 0, 1 / (scale * mixing), 0.0)
         return Quadratic(w, w * y + jnp.where(power > 0, y / scale, 0.0))
 
-    def expect(self, parameters, y, eta, power, block) -> Quadratic:
+    def expect(
+        self, parameters: Scalar, y: Rows, eta: Rows, power: Row, block: Columns
+    ) -> Quadratic:
         """E w = power / (tau_0^2 |u|) and E h = y (E w + power / tau_0^2), |u| smoothed."""
         y, eta = y[:, block], eta[:, block]
         rate = power[:, None] / parameters
         w = rate / jnp.sqrt((1 - y * eta) ** 2 + SMOOTHING**2)
         return Quadratic(w, y * (w + rate))
 
-    def log_density(self, parameters, y, mean, spread) -> Float[Array, " n"]:
+    def log_density(self, parameters: Scalar, y: Rows, mean: Rows, spread: Spread) -> Row:
         """Log L; with a spread the closed form of E L under eta ~ N(mean, spread), in logs.
 
         p = Phi(-u/s) + exp(-g u + g^2 v / 2) Phi((u - g v) / s), g = 2 / tau_0^2, u = 1 - y mean.
@@ -74,7 +87,9 @@ class Hinge(Classification):
             + jax.scipy.stats.norm.logcdf((u - rate * variance) / scale),
         )
 
-    def log_probabilities(self, parameters, mean, spread) -> Float[Array, "n 2"]:
+    def log_probabilities(
+        self, parameters: Scalar, mean: Rows, spread: Spread
+    ) -> Float[Array, "n 2"]:
         """The normalised loss: logit p = (2 / tau_0^2) {(1 + eta)_+ - (1 - eta)_+}."""
 
         def log_normalised(eta: Array) -> Array:
@@ -89,6 +104,6 @@ class Hinge(Classification):
 
         return jnp.stack([one(-mean[:, 0]), one(mean[:, 0])], axis=1)
 
-    def sample(self, key: Key[Array, ""], parameters, mean, spread) -> Float[Array, "n 1"]:
+    def sample(self, key: RandomKey, parameters: Scalar, mean: Rows, spread: Spread) -> Rows:
         """A sign a row, by the normalised loss."""
         return sample_signs(key, self.log_probabilities(parameters, mean, spread))

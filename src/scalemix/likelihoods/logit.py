@@ -4,9 +4,18 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
-from scalemix.likelihoods._base import Classification, sample_signs
+from scalemix.likelihoods._base import (
+    Classification,
+    Columns,
+    Parameters,
+    RandomKey,
+    Row,
+    Rows,
+    Spread,
+    sample_signs,
+)
 from scalemix.likelihoods._quadrature import normal_nodes
 from scalemix.quadratic import Quadratic
 from scalemix.random import polya_gamma, polya_gamma_mean
@@ -33,17 +42,21 @@ class Logit(Classification):
         """There are no parameters."""
         return ()
 
-    def draw(self, key: Key[Array, ""], parameters, y, eta, power, block) -> Quadratic:
+    def draw(
+        self, key: RandomKey, parameters: Parameters, y: Rows, eta: Rows, power: Row, block: Columns
+    ) -> Quadratic:
         """omega ~ PG(power, eta)."""
         power = power[:, None]
         return Quadratic(polya_gamma(key, power, eta[:, block]), power * y[:, block] / 2)
 
-    def expect(self, parameters, y, eta, power, block) -> Quadratic:
+    def expect(
+        self, parameters: Parameters, y: Rows, eta: Rows, power: Row, block: Columns
+    ) -> Quadratic:
         """E omega = power tanh(eta / 2) / (2 eta)."""
         power = power[:, None]
         return Quadratic(polya_gamma_mean(power, eta[:, block]), power * y[:, block] / 2)
 
-    def log_density(self, parameters, y, mean, spread) -> Float[Array, " n"]:
+    def log_density(self, parameters: Parameters, y: Rows, mean: Rows, spread: Spread) -> Row:
         """Log sigma(y eta), or the logarithm of its logistic-normal average, by quadrature."""
         margin = (y * mean)[:, 0]
         if spread is None:
@@ -51,12 +64,14 @@ class Logit(Classification):
         nodes, weights = normal_nodes(margin, spread[0, 0], CUTS)
         return jax.scipy.special.logsumexp(jax.nn.log_sigmoid(nodes), axis=1, b=weights)
 
-    def log_probabilities(self, parameters, mean, spread) -> Float[Array, "n 2"]:
+    def log_probabilities(
+        self, parameters: Parameters, mean: Rows, spread: Spread
+    ) -> Float[Array, "n 2"]:
         """Of -1 and of 1."""
         ones = jnp.ones_like(mean)
         negative = self.log_density(parameters, -ones, mean, spread)
         return jnp.stack([negative, self.log_density(parameters, ones, mean, spread)], axis=1)
 
-    def sample(self, key: Key[Array, ""], parameters, mean, spread) -> Float[Array, "n 1"]:
+    def sample(self, key: RandomKey, parameters: Parameters, mean: Rows, spread: Spread) -> Rows:
         """A sign a row."""
         return sample_signs(key, self.log_probabilities(parameters, mean, spread))

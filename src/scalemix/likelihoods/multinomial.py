@@ -5,9 +5,17 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array
 
-from scalemix.likelihoods._base import Classification
+from scalemix.likelihoods._base import (
+    Classification,
+    Columns,
+    Parameters,
+    RandomKey,
+    Row,
+    Rows,
+    Spread,
+)
 from scalemix.quadratic import Quadratic
 from scalemix.random import polya_gamma, polya_gamma_mean
 
@@ -32,7 +40,7 @@ class Multinomial(Classification):
         """One class after the other."""
         return np.arange(n_predictors)[:, None]
 
-    def identified(self, eta: Array) -> Array:
+    def identified(self, eta: Rows) -> Array:
         """Predictors about their mean: adding one number to all classes changes nothing."""
         return eta - jnp.mean(eta, axis=1, keepdims=True)
 
@@ -40,32 +48,36 @@ class Multinomial(Classification):
         """There are no parameters."""
         return ()
 
-    def _rest(self, eta: Array, block: Array) -> Array:
+    def _rest(self, eta: Rows, block: Columns) -> Array:
         """c_k: log of the summed exponentials of all other classes, (n, 1)."""
         others = eta.at[:, block].set(-jnp.inf)
         return jax.scipy.special.logsumexp(others, axis=1, keepdims=True)
 
-    def draw(self, key: Key[Array, ""], parameters, y, eta, power, block) -> Quadratic:
+    def draw(
+        self, key: RandomKey, parameters: Parameters, y: Rows, eta: Rows, power: Row, block: Columns
+    ) -> Quadratic:
         """omega ~ PG(power, eta_k - c_k)."""
         rest, power = self._rest(eta, block), power[:, None]
         omega = polya_gamma(key, power, eta[:, block] - rest)
         return Quadratic(omega, power * (y[:, block] - 0.5) + omega * rest)
 
-    def expect(self, parameters, y, eta, power, block) -> Quadratic:
+    def expect(
+        self, parameters: Parameters, y: Rows, eta: Rows, power: Row, block: Columns
+    ) -> Quadratic:
         """E omega = power tanh(t / 2) / (2 t), t = eta_k - c_k: monotone, block by block."""
         rest, power = self._rest(eta, block), power[:, None]
         omega = polya_gamma_mean(power, eta[:, block] - rest)
         return Quadratic(omega, power * (y[:, block] - 0.5) + omega * rest)
 
-    def log_density(self, parameters, y, mean, spread) -> Float[Array, " n"]:
+    def log_density(self, parameters: Parameters, y: Rows, mean: Rows, spread: Spread) -> Row:
         """Log softmax at the observed class."""
         return jnp.sum(y * jax.nn.log_softmax(mean, axis=1), axis=1)
 
-    def log_probabilities(self, parameters, mean, spread) -> Float[Array, "n k"]:
+    def log_probabilities(self, parameters: Parameters, mean: Rows, spread: Spread) -> Rows:
         """The logarithm of the softmax."""
         return jax.nn.log_softmax(mean, axis=1)
 
-    def sample(self, key: Key[Array, ""], parameters, mean, spread) -> Float[Array, "n k"]:
+    def sample(self, key: RandomKey, parameters: Parameters, mean: Rows, spread: Spread) -> Rows:
         """Indicators of one class a row (Gumbel maximum)."""
         drawn = jax.random.categorical(key, mean, axis=1)
         return jax.nn.one_hot(drawn, mean.shape[1], dtype=mean.dtype)

@@ -49,7 +49,7 @@ class Prior(eqx.Module):
         return scales
 
     def tied(self, coefficients: Float[Array, "d k"]) -> Sums | None:
-        """What a prior that is tied to the noise adds to the noise's own sums; None if it is not."""
+        """What a prior tied to the noise adds to the noise's own sums; None if it is not tied."""
         return None
 
     @abstractmethod

@@ -17,7 +17,7 @@ SCALE_SHAPE, SCALE_RATE = 5.0, 5.0
 
 
 def _positive(name: str, value: Any, otherwise: str = "") -> float:
-    if isinstance(value, Real) and 0 < value < float("inf"):
+    if isinstance(value, Real) and 0 < float(value) < float("inf"):
         return float(value)
     raise ValueError(f"Ridge: found {name}={value!r}; give a positive finite number{otherwise}")
 

@@ -7,7 +7,7 @@ from jaxtyping import Array, Float, Key
 
 PROPOSALS = 16
 """Proposals made at once. Each is accepted with probability at least .95, so all fail less than once
-in 1e20 draws (the last one would then stand)."""
+in 1e20 draws (the first one would then stand)."""
 
 
 def gamma(key: Key[Array, ""], shape_parameter: Float[Array, "*s"]) -> Float[Array, "*s"]:

@@ -53,7 +53,7 @@ def inverse_gaussian(
     Draws in the dtype of the parameters.
     """
     mean, shape_parameter = broadcast_parameters(shape, mean=mean, shape_parameter=shape_parameter)
-    return draw_inverse_gaussian(key, mean, shape_parameter)
+    return 1 / _draw(key, 1 / mean, 1 / shape_parameter)
 
 
 def generalized_inverse_gaussian(
@@ -95,28 +95,29 @@ def generalized_inverse_gaussian(
     return _draw(key, jnp.sqrt(chi) / jnp.sqrt(psi), 1 / psi)
 
 
-def draw_inverse_gaussian(
-    key: Key[Array, ""], mean: Float[Array, "..."], shape_parameter: Float[Array, "..."]
-) -> Float[Array, "..."]:
-    """`inverse_gaussian` for arrays of one shape and dtype."""
-    return 1 / _draw(key, 1 / mean, 1 / shape_parameter)
-
-
 @jax.jit
 def _draw(
     key: Key[Array, ""], centre: Float[Array, "..."], scale: Float[Array, "..."]
 ) -> Float[Array, "..."]:
-    """Draw x ~ GIG(1/2, centre^2 / scale, 1 / scale).
+    """`half_gig` for arrays of one shape and dtype."""
+    return half_gig(positive_uniforms(key, 2, centre.shape, centre.dtype), centre, scale)
+
+
+def half_gig(
+    uniforms: Float[Array, "2 ..."], centre: Float[Array, "..."], scale: Float[Array, "..."]
+) -> Float[Array, "..."]:
+    """Turn two uniforms into x ~ GIG(1/2, centre^2 / scale, 1 / scale).
+
+    1 / x is inverse Gaussian with mean 1 / centre and shape parameter 1 / scale.
 
     (x - centre)^2 / (scale x) is chi-squared with one degree of freedom. Given its value
     2 h / scale, x is one of the two roots, whose product is centre^2; it is the larger, y, with
     probability y / (y + centre).
     """
-    for_square, for_root = positive_uniforms(key, 2, centre.shape, centre.dtype)
-    h = squared_normal_quantile(for_square) * (scale / 2)
+    h = squared_normal_quantile(uniforms[0]) * (scale / 2)
     larger = centre + h + jnp.sqrt(h) * jnp.sqrt(2 * centre + h)  # h^2 itself might overflow
     ratio = centre / larger
-    return jnp.where(for_root * (1 + ratio) <= 1, larger, centre * ratio)
+    return jnp.where(uniforms[1] * (1 + ratio) <= 1, larger, centre * ratio)
 
 
 def squared_normal_quantile(probability: Float[Array, "..."]) -> Float[Array, "..."]:

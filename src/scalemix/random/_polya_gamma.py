@@ -66,7 +66,7 @@ from jaxtyping import Array, Bool, Float, Key
 
 from scalemix.random._inverse_gaussian import (
     broadcast_parameters,
-    draw_inverse_gaussian,
+    half_gig,
     positive_uniforms,
     squared_normal_quantile,
 )
@@ -260,7 +260,7 @@ def _devroye_trial(
     exponential = TRUNCATION - jnp.log(mass / exponential_mass) / rate
 
     # Levy: 1 / N^2 given |N| > 1.25, at (mass - exponential_mass) of the mass 4 Phi(-1.25).
-    # Inverse Gaussian with mean 1 / h and shape parameter 1, as in _inverse_gaussian._draw.
+    # Inverse Gaussian with mean 1 / h and shape parameter 1, as in half_gig.
     level = jnp.where(mixed, 1 - jnp.maximum(mass - exponential_mass, 0) / 2, u)
     squared = squared_normal_quantile(level)
     larger = h + squared / 2 + jnp.sqrt(squared * (h + squared / 4))
@@ -288,7 +288,8 @@ def _fraction(
     """Draw PG(b, tilt) exactly, in a time that grows with the largest b."""
     key_gaussian, key_jumps = jax.random.split(key)
     r = jnp.hypot(tilt, np.pi)
-    gaussian = draw_inverse_gaussian(key_gaussian, b / (2 * r), b**2 / 4)
+    uniforms = positive_uniforms(key_gaussian, 2, b.shape, b.dtype)
+    gaussian = 1 / half_gig(uniforms, 2 * r / b, 4 / b**2)
 
     def step(uniforms: Float[Array, "3 ..."], state: tuple) -> tuple:
         total, time = state
@@ -321,34 +322,33 @@ def _large(
     key: Key[Array, ""], b: Float[Array, "..."], tilt: Float[Array, "..."]
 ) -> Float[Array, "..."]:
     """Draw PG(b, tilt), b >= LARGEST_EXACT, by a Gamma and an inverse Gaussian variable."""
-    key_gamma, key_gaussian = jax.random.split(key)
+    uniforms = positive_uniforms(key, 5, b.shape, b.dtype)
     pure = b * jnp.exp(-tilt) < 1e-6
     z = jnp.where(pure, 1, tilt)
     slope = 2 / (np.pi**2 + z**2)
     mean, variance, third = _unit_cumulants(z)
     mean, variance, third = mean - slope, variance - slope**2, third - 2 * slope**3
-    gaussian_mean = 3 * variance**2 / third
-    gaussian = draw_inverse_gaussian(
-        key_gaussian,
-        b * jnp.where(pure, 1 / (2 * tilt), gaussian_mean),
-        b**2 * jnp.where(pure, 1 / 4, gaussian_mean**3 / variance),
-    )
-    rest = slope * _large_gamma(key_gamma, b) + b * (mean - gaussian_mean)
+    gaussian_mean = jnp.where(pure, 1 / (2 * tilt), 3 * variance**2 / third)
+    gaussian_shape = jnp.where(pure, 1 / 4, gaussian_mean**3 / variance)
+    gaussian = 1 / half_gig(uniforms[:2], 1 / (b * gaussian_mean), 1 / (b**2 * gaussian_shape))
+    rest = slope * _large_gamma(uniforms[2:], b) + b * (mean - gaussian_mean)
     return gaussian + jnp.where(pure, 0, rest)
 
 
-def _large_gamma(key: Key[Array, ""], a: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Draw Gamma(a, 1), a >= LARGEST_EXACT, exact (Marsaglia and Tsang 2000, ACM TOMS 26, 363)."""
+def _large_gamma(uniforms: Float[Array, "3 ..."], a: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Turn three uniforms into a Gamma(a, 1) draw, a >= LARGEST_EXACT.
+
+    The method of Marsaglia and Tsang (2000, ACM TOMS 26, 363-372), which rejects less than .2 % for
+    such a. The second proposal stands: an error of 1e-6 in total variation, and no loop.
+    """
     d = a - 1 / 3
-    c = 1 / jnp.sqrt(9 * d)
+    first, second, for_acceptance = 2 * uniforms[0] - 1, 2 * uniforms[1] - 1, uniforms[2]
 
-    def step(uniforms: Float[Array, "3 ..."], state: tuple) -> tuple:
-        draw, pending = state
-        for_size, for_sign, for_acceptance = uniforms
-        squared = squared_normal_quantile(for_size)
-        y = c * jnp.where(for_sign < 0.5, -1, 1) * jnp.sqrt(squared)  # above -1 where c <= 1 / 12
+    def proposal(signed: Float[Array, "..."]) -> tuple[Float[Array, "..."], Float[Array, "..."]]:
+        squared = squared_normal_quantile(jnp.abs(signed))
+        y = jnp.sign(signed) * jnp.sqrt(squared / (9 * d))  # above -1, as |N| < 9
         w = y * (3 + y * (3 + y))  # (1 + y)^3 - 1
-        rejected = jnp.log(for_acceptance) >= squared / 2 + d * (jnp.log1p(w) - w)
-        return jnp.where(pending, d * (1 + w), draw), pending & rejected
+        return w, squared / 2 + d * (jnp.log1p(w) - w)
 
-    return _repeat(key, 3, step, lambda state: state[1], (a, jnp.ones(a.shape, bool)))[0]
+    w, log_acceptance = proposal(first)
+    return d * (1 + jnp.where(jnp.log(for_acceptance) < log_acceptance, w, proposal(second)[0]))
