@@ -55,15 +55,13 @@ class Draws(NamedTuple):
 class Case(NamedTuple):
     """An engine with the rows it sees, and how its joint law is drawn."""
 
-    engine: Engine
+    engine: Gibbs
     x: np.ndarray
     power: np.ndarray
     n_targets: int
     moves_body: bool = False
     start: Callable[..., Draws] | None = None
     """`start(rng, size, case)`; None is `exact_joint`."""
-    refresh: Callable[..., Any] | None = None
-    """`refresh(key, case's engine, state, x, power)`, y given a state; None is `new_targets`."""
 
 
 def case(
@@ -98,11 +96,6 @@ def case(
 # The exact joint law, by NumPy.
 
 
-def inverse_gamma(rng: np.random.Generator, shape: float, rate: float, size: int) -> np.ndarray:
-    """InvGamma(shape, rate)."""
-    return rate / rng.gamma(shape, size=size)
-
-
 class Prior(NamedTuple):
     """Draws from p(theta), leading axis: draws."""
 
@@ -113,34 +106,42 @@ class Prior(NamedTuple):
 
 
 def prior_draws(
-    rng: np.random.Generator, size: int, case: Case, *, noise_shape: float = 1.0
+    rng: np.random.Generator, size: int, case: Case, *, left_behind: float = 0.0
 ) -> Prior:
-    """p(theta), as the interface states it.
+    """p(theta)^rho, as the interface states p: rho is J under `copies_target="map"`, else 1.
 
     tau_0^2 ~ InvGamma(1, .05) and the weights' variance ~ InvGamma(5, 5) where they are learned;
-    body weights N(0, fan-in).
+    body weights N(0, fan-in). A normal density raised to rho leaves its variance^((1 - rho) / 2)
+    behind, and `left_behind` counts what y leaves of tau_0^-2.
     """
     model, inputs, k = case.engine.model, case.x.shape[1], case.n_targets
-    fixed = getattr(model.likelihood, "noise_scale", 1.0)
-    learned = fixed is None
-    noise = inverse_gamma(rng, noise_shape, 0.05, size) if learned else np.full(size, fixed**2)
+    rho = case.engine.copies if case.engine.copies_target == "map" else 1
     prior, width = model.prior, model.body.n_features(inputs)
-    scales = inverse_gamma(rng, 5.0, 5.0, size) if prior.learns else np.full(size, prior.scale**2)
+
+    def variance(fixed: float | None, shape: float, rate: float, more: float) -> np.ndarray:
+        if fixed is not None:
+            return np.full(size, fixed**2)
+        return rho * rate / rng.gamma(rho * (shape + 1) - 1 + more, size=size)
+
+    tied = (rho - 1) * (1 + width) * k / 2 if prior.tied_to_noise else 0.0
+    noise = variance(noise_scale(model.likelihood), 1.0, 0.05, left_behind + tied)
+    scales = variance(prior.scale, 5.0, 5.0, (rho - 1) * width * k / 2)
     deviations = np.sqrt(scales)[:, None, None] * np.ones((1, 1 + width, 1))
     deviations[:, 0] = prior.intercept_scale
     if prior.tied_to_noise:
         deviations = deviations * np.sqrt(noise)[:, None, None]
-    coefficients = deviations * rng.standard_normal((size, 1 + width, k))
-    fan = np.sqrt(inputs)
+    coefficients = deviations / np.sqrt(rho) * rng.standard_normal((size, 1 + width, k))
     body = []
     if model.body.output is not None:
-        body = [
-            (
-                fan * rng.standard_normal((size, inputs, width)),
-                fan * rng.standard_normal((size, width)),
-            )
-        ]
+        fan = np.sqrt(inputs / rho)
+        theta = fan * rng.standard_normal((size, inputs, width))
+        body = [(theta, fan * rng.standard_normal((size, width)))]
     return Prior(noise, scales, coefficients, body)
+
+
+def noise_scale(likelihood: Likelihood) -> float | None:
+    """tau_0, None where it is learned, 1 where there is none."""
+    return getattr(likelihood, "noise_scale", 1.0)
 
 
 def body_features(body: list[tuple[np.ndarray, np.ndarray]], x: np.ndarray, size: int) -> np.ndarray:
@@ -192,32 +193,38 @@ def exact_joint(rng: np.random.Generator, size: int, case: Case) -> Draws:
 
 
 def _proposed(rng: np.random.Generator, size: int, case: Case) -> tuple[Draws, np.ndarray]:
-    likelihood, latent_scale = case.engine.model.likelihood, case.engine.model.latent_scale
-    counted = case.power > 0
+    """Draws from p(theta)^rho p(Z | theta), with y; and which of them the joint accepts."""
+    engine, k = case.engine, case.n_targets
+    likelihood, latent_scale = engine.model.likelihood, engine.model.latent_scale
     gaussian = isinstance(likelihood, Gaussian)
-    # N(y; eta, t)^w = N(y; eta, t / w) t^{(1 - w) / 2} const: what y leaves behind belongs to t's law.
-    surplus = np.sum(case.power[counted] - 1) * case.n_targets / 2
-    theta = prior_draws(rng, size, case, noise_shape=1.0 + surplus)
+    # Copies that share their rows are a power; with latents, each has rows of its own.
+    kept = engine.kept_copies
+    power = case.power * (engine.copies / kept)
+    counted = power > 0
+    # N(y; eta, t)^w = N(y; eta, t / w) t^{(1 - w) / 2} const.
+    left_behind = np.sum(power[counted] - 1) * k / 2 if gaussian else 0.0
+    theta = prior_draws(rng, size, case, left_behind=left_behind)
     features = body_features(theta.body, case.x, size)
-    z = features
+    z = np.repeat(features[:, None], kept, axis=1)
     if latent_scale is not None:
-        z = features + latent_scale * rng.standard_normal(features.shape)
-    eta = predictor(theta.coefficients, z)
+        assert not gaussian or engine.copies == 1  # else its copies are summed up: not drawn here
+        z = z + latent_scale * rng.standard_normal(z.shape)
+    eta = predictor(theta.coefficients[:, None], z)
     if gaussian:
-        weight = np.where(counted, case.power, 1)[:, None]
+        weight = np.where(counted, power, 1)[:, None]
         scatter = np.sqrt(theta.noise[:, None, None] / weight)
-        y = (eta + scatter * rng.standard_normal(eta.shape)) * counted[:, None]
-        accepted = np.ones(size, bool)
+        y = eta[:, 0] + scatter * rng.standard_normal(eta[:, 0].shape)
+        y, accepted = y * counted[:, None], np.ones(size, bool)
     else:
-        log_weights = case.power[:, None] * log_losses(
-            likelihood, eta, theta.noise[:, None, None], np
-        )
-        values = options(likelihood, case.n_targets)
-        y = choose(rng.uniform(size=eta.shape[:2]), log_weights, values, np)
-        # sum_y L^w <= max(1, |y|^(1 - w)) for probabilities, <= 1 + exp(-4 w / tau_0^2) for the hinge.
-        bound = len(values) ** np.maximum(1 - case.power, 0)
+        noise = theta.noise[:, None, None, None]
+        log_weights = power[:, None] * log_losses(likelihood, eta, noise, np).sum(axis=1)
+        values = options(likelihood, k)
+        y = choose(rng.uniform(size=log_weights.shape[:2]), log_weights, values, np)
+        # By Hoelder's inequality the sum over y of prod_j L_j^w is at most that of equal factors, and
+        # sum_y L^w <= max(1, |y|^(1 - w)) for probabilities, 1 + exp(-4 w / tau_0^2) for the hinge.
+        bound = len(values) ** np.maximum(1 - power * kept, 0)
         if isinstance(likelihood, Hinge):
-            bound = 1 + np.exp(-4 * case.power[None] / theta.noise[:, None])
+            bound = 1 + np.exp(-4 * power * kept / theta.noise[:, None])
         total = np.exp(log_weights).sum(axis=-1) / bound
         assert total.max() < 1 + 1e-9  # otherwise the rejection is wrong
         accepted = rng.uniform(size=size) < total.prod(axis=1)
@@ -228,13 +235,11 @@ def _proposed(rng: np.random.Generator, size: int, case: Case) -> tuple[Draws, n
 def as_state(
     case: Case, theta: Prior, z: np.ndarray | None, scatter: np.ndarray | None = None
 ) -> State:
-    """The sampler's own state. `z` is (draws, n, width) or has an axis of copies behind the first."""
+    """The sampler's own state; `z` is (draws, kept copies, n, width)."""
     latents = None
     if z is not None:
-        width = z.shape[-1]
-        kept = z if z.ndim == 4 else z[:, None]
-        nothing = np.zeros((len(z), width, width))
-        latents = StateLatents(kept, nothing if scatter is None else scatter)
+        nothing = np.zeros((len(z), z.shape[-1], z.shape[-1]))
+        latents = StateLatents(z, nothing if scatter is None else scatter)
     likelihood = case.engine.model.likelihood
     has_noise = isinstance(likelihood, Gaussian | Hinge)
     state = State(
@@ -251,32 +256,30 @@ def as_state(
 # The sampler's sweeps, y refreshed first in each.
 
 
-def new_targets(key: jax.Array, engine: Engine, state: State, x: Any, power: Any) -> jax.Array:
-    """Y given everything else, from L^power normalised over y."""
+def new_targets(key: jax.Array, engine: Gibbs, state: State, x: Any, power: Any) -> jax.Array:
+    """Y given everything else, from the product of all copies' L^power, normalised over y."""
     likelihood = engine.model.likelihood
-    rows = engine.model.body(state.body, x) if state.latents is None else state.latents.z[0]
-    eta = predictor(state.coefficients, rows)
+    z = engine.model.body(state.body, x)[None] if state.latents is None else state.latents.z
+    eta = predictor(state.coefficients[None], z)
+    power = power * (engine.copies / len(z))
     if isinstance(likelihood, Gaussian):
-        noise = jax.random.normal(key, eta.shape, eta.dtype)
+        noise = jax.random.normal(key, eta.shape[1:], eta.dtype)
         scale = jnp.sqrt(state.parameters / jnp.where(power > 0, power, 1))[:, None]
-        return jnp.where(power[:, None] > 0, eta + scale * noise, 0)
+        return jnp.where(power[:, None] > 0, eta[0] + scale * noise, 0)
     noise = state.parameters if isinstance(likelihood, Hinge) else 1.0
-    weights = power[:, None] * log_losses(likelihood, eta, noise, jnp)
-    values = jnp.asarray(options(likelihood, eta.shape[1]), eta.dtype)
-    return choose(jax.random.uniform(key, eta.shape[:1], eta.dtype), weights, values, jnp)
+    weights = power[:, None] * log_losses(likelihood, eta, noise, jnp).sum(axis=0)
+    values = jnp.asarray(options(likelihood, eta.shape[-1]), eta.dtype)
+    return choose(jax.random.uniform(key, weights.shape[:1], eta.dtype), weights, values, jnp)
 
 
-@partial(
-    jax.jit, static_argnames=("refresh", "moves_body"), compiler_options=QUICK_COMPILE
-)
+@partial(jax.jit, static_argnames="moves_body", compiler_options=QUICK_COMPILE)
 def swept(
-    engine: Engine,
+    engine: Gibbs,
     key: jax.Array,
     draws: Draws,
     x: Any,
     power: Any,
     n_sweeps: Any,
-    refresh: Callable[..., Any],
     moves_body: bool,
 ) -> Draws:
     """Move every state by `n_sweeps` of `engine.step`, each after a refresh of y."""
@@ -285,7 +288,7 @@ def swept(
     def one(key_chain: jax.Array, state: State, y: jax.Array) -> Draws:
         def sweep(time: jax.Array, carry: Draws) -> Draws:
             key_y, key_step = jax.random.split(jax.random.fold_in(key_chain, time))
-            y = refresh(key_y, engine, carry.state, x, power)
+            y = new_targets(key_y, engine, carry.state, x, power)
             state, _ = engine.step(key_step, time, progress, carry.state, Batch(x, y, power))
             return Draws(state, y)
 
@@ -296,11 +299,8 @@ def swept(
 
 def moved(case: Case, seed: int, draws: Draws, n_sweeps: int = SWEEPS) -> Draws:
     """`swept`, from and to NumPy arrays."""
-    refresh = new_targets if case.refresh is None else case.refresh
     key = jax.random.key(seed)
-    result = swept(
-        case.engine, key, draws, case.x, case.power, n_sweeps, refresh, case.moves_body
-    )
+    result = swept(case.engine, key, draws, case.x, case.power, n_sweeps, case.moves_body)
     return jax.tree.map(np.asarray, result)
 
 
@@ -382,6 +382,17 @@ def functionals(draws: Draws, case: Case) -> dict[str, np.ndarray]:
         found["sum y W(z - f)"] = (y * (gap @ weights)).sum((1, 2))
         found["sum (z - f) f"] = (gap * features).sum((1, 2))
         found["z_0 W"] = z[:, 0, 0] * weights[:, 0, 0]
+    if case.engine.copies > 1 and state.latents is not None:
+        copies, scatter = state.latents
+        if copies.shape[1] > 1:
+            found["one copy"] = copies[:, -1, 0, 0]
+            found["copies apart"] = copies.var(axis=1).sum((1, 2))
+            found["y W z of one"] = (y * (copies[:, 0] @ weights)).sum((1, 2))
+        else:
+            found["tr T"] = np.trace(scatter, axis1=1, axis2=2)
+            found["W' T W"] = np.einsum("mak,mab,mbk->m", weights, scatter, weights)
+            found["T_01"] = scatter[:, 0, -1]
+            found["tr T y"] = found["tr T"] * y[:, 0, 0]
     if state.body:
         theta, bias = state.body[0]
         found["theta W"] = theta[:, 0, 0] * weights[:, 0, 0]

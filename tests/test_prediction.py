@@ -1,16 +1,16 @@
-"""Predictions against quadrature, closed forms and simulation (math.md section 7; T23, T25, T26)."""
+"""Predictions against quadrature, closed forms and simulation (math.md 7; T23, T25, T26)."""
 
 import functools
+import itertools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import mpmath
 import numpy as np
 import pytest
 import scipy.optimize
-from scipy import stats
+from scipy import integrate, stats
 
 from scalemix import diagnostics, posterior
 from scalemix.bodies import MLP
@@ -29,7 +29,7 @@ QUADRATURE = 1e-8
 def posterior_of(
     likelihood: Likelihood, coefficients: np.ndarray, parameters=(), latent_scale=None
 ) -> Posterior:
-    """A posterior of the given draws, (chains, draws, 1 + width, k), whose features are the inputs."""
+    """A posterior of draws (chains, draws, 1 + width, k) whose features are the inputs."""
     model = Model(likelihood, Ridge(1.0, intercept_scale=1.0), MLP(()), None, latent_scale)
     return Posterior(model, Draw([], coefficients, parameters))
 
@@ -78,7 +78,7 @@ NAMES = ["one output", "two outputs", "latents", "latents, two outputs"]
 
 @pytest.mark.parametrize(("q", "latent_scale"), MIXTURES, ids=NAMES)
 def test_gaussian_density_and_moments(q: int, latent_scale: float | None) -> None:
-    """The average over draws of N(mu, tau_0^2 I + tau_z^2 W'W): joint density, mean, two variances."""
+    """The average over draws of N(mu, tau_0^2 I + tau_z^2 W'W): density, mean, two variances."""
     mixture = gaussian_mixture(q, latent_scale)
     y = np.random.default_rng(8).normal(scale=3.0, size=(len(mixture.x), q))
     ours = posterior.log_density(mixture.posterior, mixture.x, y)
@@ -124,10 +124,10 @@ def test_quantiles_invert_the_averaged_distribution(q: int, latent_scale: float 
 def test_quantiles_never_cross(dtype) -> None:
     """Non-decreasing to the last bit, where the CDF is steep and where it is flat between modes."""
     mixture = gaussian_mixture(2, None, dtype)
-    levels = np.linspace(0.0005, 0.9995, 400)
+    levels = np.linspace(0.0005, 0.9995, 100)
     ours = posterior.quantiles(mixture.posterior, mixture.x, levels)
     assert np.all(np.diff(ours, axis=-1) >= 0)
-    assert np.all(np.diff(ours[..., ::40], axis=-1) > 0)
+    assert np.all(np.diff(ours[..., ::20], axis=-1) > 0)
 
 
 def test_integrating_the_top_out() -> None:
@@ -156,13 +156,31 @@ def test_integrating_the_top_out() -> None:
 # -- T25: two and more classes --------------------------------------------------------------------
 
 
-def normal_average(function: Callable, mean: float, scale: float, cuts: tuple) -> mpmath.mpf:
-    """E function(N(mean, scale^2)) in 30 digits; the range is cut wherever the integrand bends."""
-    with mpmath.workdps(30):
-        reach = 40
-        inside = [max(-reach, min(reach, (cut - mean) / scale)) for cut in cuts]
-        breaks = sorted({-reach, reach, *range(-16, 17, 2), *inside})
-        return mpmath.quad(lambda t: function(mean + scale * t) * mpmath.npdf(t), breaks)
+def log_normal_average(
+    log_function: Callable[[np.ndarray], np.ndarray], mean: float, scale: float, cuts: tuple
+) -> float:
+    """Log E exp(log_function(N(mean, scale^2))): adaptive quadrature of 1e-11, scaled by its peak.
+
+    The range is cut where the integrand bends (`cuts`, in the units of the predictor), and about
+    its peak, which may lie many standard deviations away.
+    """
+
+    def exponent(t: np.ndarray) -> np.ndarray:
+        return log_function(mean + scale * t) - t**2 / 2
+
+    grid = np.linspace(-40, 40, 160_001)
+    values = exponent(grid)
+    peak = grid[np.argmax(values)]
+    inside = [*((cut - mean) / scale for cut in cuts), *(peak + d for d in (-3, -0.1, 0, 0.1, 3))]
+    breaks = sorted({-40.0, 40.0, *np.clip(inside, -40, 40)})
+    total = sum(
+        integrate.quad(
+            lambda t: np.exp(exponent(t) - values.max()), *ends, epsabs=0, epsrel=1e-11, limit=400
+        )[0]
+        for ends in itertools.pairwise(breaks)
+        if exponent(np.linspace(*ends, 50)).max() > values.max() - 60  # else e^-60 of the whole
+    )
+    return values.max() + np.log(total / np.sqrt(2 * np.pi))
 
 
 def line(scale: float) -> np.ndarray:
@@ -178,18 +196,15 @@ def test_logistic_normal(scale: float) -> None:
     x = (means / scale)[:, None]
     logs = posterior.log_probabilities(made, x)
     densities = [posterior.log_density(made, x, np.full((len(x), 1), y)) for y in (-1.0, 1.0)]
-    cuts = (-40, -20, -10, -5, 0, 5, 10, 20, 40)
     for row, mean in enumerate(means):
         for column, sign in enumerate((-1, 1)):
-            expected = normal_average(
-                lambda eta, sign=sign: 1 / (1 + mpmath.exp(-sign * eta)), mean, scale, cuts
+            expected = log_normal_average(
+                lambda eta, sign=sign: -np.logaddexp(0, -sign * eta), mean, scale, (0,)
             )
-            # Relative in the probability itself, however small it is.
-            log_expected = float(mpmath.log(expected))
-            assert logs[row, column] == pytest.approx(log_expected, rel=QUADRATURE, abs=QUADRATURE)
-            assert densities[column][row] == pytest.approx(
-                log_expected, rel=QUADRATURE, abs=QUADRATURE
-            )
+            # The rule leaves out 2e-17 of the normal law, which counts where p itself is tiny.
+            tolerance = QUADRATURE + 2e-17 / np.exp(expected)
+            assert abs(logs[row, column] - expected) < tolerance
+            assert abs(densities[column][row] - expected) < tolerance
     assert np.exp(logs).sum(axis=1) == pytest.approx(1.0, abs=1e-12)
 
 
@@ -206,30 +221,29 @@ def test_logistic_without_latents_and_with_a_still_one() -> None:
 @pytest.mark.parametrize("scale", [0.05, 1.0, 4.0])
 def test_hinge_marginal_and_normalised_probability(variance: float, scale: float) -> None:
     """The closed form of E exp(-(2 / tau_0^2) (1 - y eta)_+), and E of the normalised loss."""
-    means = np.array([-3.0, -1.0, 0.2, 0.999, 2.5])
+    means = np.array([-3.0, -0.03, 0.2, 0.999, 2.5])
     parameters = np.full((1, 1), variance)
     made = posterior_of(Hinge(np.sqrt(variance)), line(scale), parameters, latent_scale=1.0)
     x = (means / scale)[:, None]
-    rate = 2 / mpmath.mpf(variance)
-    ours = {y: posterior.log_density(made, x, np.full((len(x), 1), y)) for y in (-1.0, 1.0)}
     logs = posterior.log_probabilities(made, x)
 
-    def loss(eta: mpmath.mpf, y: float) -> mpmath.mpf:
-        return mpmath.exp(-rate * max(1 - y * eta, 0))
+    def log_loss(eta: np.ndarray, y: float) -> np.ndarray:
+        return -2 / variance * np.maximum(1 - y * eta, 0)
 
-    # The integrand e^{g eta} N(mu, v) peaks at mu +- g v: cut there too.
-    shift = float(rate) * scale**2
-    for row, mean in enumerate(means):
-        cuts = (-1, 1, *(mean + d * shift + e for d in (-1, 1) for e in (-scale, 0, scale)))
-        for column, y in enumerate((-1.0, 1.0)):
-            expected = normal_average(lambda eta, y=y: loss(eta, y), mean, scale, cuts)
-            log_expected = float(mpmath.log(expected))
-            assert ours[y][row] == pytest.approx(log_expected, rel=QUADRATURE, abs=QUADRATURE)
-            chosen = normal_average(
-                lambda eta, y=y: loss(eta, y) / (loss(eta, 1) + loss(eta, -1)),
-                mean, scale, (-1, 1, -0.1, 0.1, -0.02, 0.02, 0),
-            )  # fmt: skip
-            assert np.exp(logs[row, column]) == pytest.approx(float(chosen), abs=QUADRATURE)
+    for column, y in enumerate((-1.0, 1.0)):
+        ours = posterior.log_density(made, x, np.full((len(x), 1), y))
+
+        def log_normalised(eta: np.ndarray, y: float = y) -> np.ndarray:
+            return log_loss(eta, y) - np.logaddexp(log_loss(eta, 1), log_loss(eta, -1))
+
+        for row, mean in enumerate(means):
+            expected = log_normal_average(
+                lambda eta, y=y: log_loss(eta, y), mean, scale, (-1, 1, mean)
+            )
+            assert ours[row] == pytest.approx(expected, rel=QUADRATURE, abs=QUADRATURE)
+            bends = (-1, -4 * variance, -variance / 2, 0, variance / 2, 4 * variance, 1)
+            expected = log_normal_average(log_normalised, mean, scale, bends)
+            assert abs(np.exp(logs[row, column]) - np.exp(expected)) < QUADRATURE
     assert np.exp(logs).sum(axis=1) == pytest.approx(1.0, abs=1e-10)
 
 
@@ -292,7 +306,7 @@ def test_samples_follow_the_predictive(latent_scale: float | None, seed: int) ->
     """Kolmogorov-Smirnov against the averaged CDF; outputs are correlated through the latents."""
     mixture = gaussian_mixture(2, latent_scale)
     words = np.array([0, seed], np.uint32)
-    n = 20_000
+    n = 4_000
     samples = posterior.sample(mixture.posterior, mixture.x, n, words)
     assert samples.shape == (len(mixture.x), n, 2)
     for row in (0, 3):
@@ -321,7 +335,7 @@ def test_samples_follow_the_predictive(latent_scale: float | None, seed: int) ->
 )
 def test_sampled_labels_have_the_predicted_frequency(likelihood, parameters, seed: int) -> None:
     made = posterior_of(likelihood, line(1.2), parameters, latent_scale=1.0)
-    x, n = np.array([[-1.5], [0.3], [1.0]]), 20_000
+    x, n = np.array([[-1.5], [0.3], [1.0]]), 500
     labels = posterior.sample(made, x, n, np.array([1, seed], np.uint32))[:, :, 0]
     assert set(np.unique(labels)) == {-1.0, 1.0}
     expected = np.exp(posterior.log_probabilities(made, x))[:, 1]
@@ -357,7 +371,7 @@ def test_conjugate_model_is_recovered(seed: int) -> None:
     only the last state of each chain is used: independent draws, whose errors are known.
     """
     generator = np.random.default_rng(seed)
-    n, p, chains, scale, intercept_scale = 18, 2, 10_000, 1.3, 2.0
+    n, p, chains, scale, intercept_scale = 18, 2, 2_000, 1.3, 2.0
     x = generator.normal(size=(n, p))
     y = 0.4 + x @ [1.0, -0.6] + 0.5 * generator.normal(size=n)
     prior = Ridge(scale, tied_to_noise=True, intercept_scale=intercept_scale)
@@ -396,10 +410,10 @@ def test_conjugate_model_is_recovered(seed: int) -> None:
         each = stats.norm.pdf(target[:, None], means, np.sqrt(noise))
         error = each.std(axis=1) / np.sqrt(chains)
         assert np.all(np.abs(ours - predictive.pdf(target)) < 5 * error)
-    levels = np.array([0.05, 0.5, 0.95])
+    levels = np.array([0.05, 0.9])
     quantiles = posterior.quantiles(made, new, levels)[:, 0]
     for index, level in enumerate(levels):
-        # In probability: what the exact law says of our quantile; each draw's CDF varies by < 1 / 2.
+        # In probability: what the exact law says of our quantile. A draw's CDF varies by < 1 / 2.
         found = predictive.cdf(quantiles[:, index])
         assert np.all(np.abs(found - level) < 5 * 0.5 / np.sqrt(chains))
 
@@ -474,7 +488,7 @@ def test_ranks_are_uniform() -> None:
 
 
 def test_ranks_of_narrowed_draws_are_not() -> None:
-    """The planted fault: draws with four fifths of their spread are found out."""
+    """The planted fault: draws with seven tenths of their spread are found out."""
     truth, draws, _ = simulated()
     centre = draws.mean(axis=1, keepdims=True)
     ranks = diagnostics.sbc_ranks(truth, centre + 0.7 * (draws - centre))

@@ -308,7 +308,7 @@ def test_wrong_parameters_are_refused(key):
 
 @pytest.mark.parametrize("precision", PRECISIONS)
 def test_a_longer_array_begins_with_the_draws_of_a_shorter_one(precision, key, seed):
-    """Of any shape, by flat index. What is cut off has the largest b: the whole makes more passes."""
+    """By flat index, in any shape. The largest b is cut off: the whole makes more passes."""
     generator = np.random.default_rng(seed)
     z = generator.normal(scale=3, size=DRAWS).astype(precision)
     b = generator.choice([0, 0.3, 1, 2.7, 16, 40.5], size=DRAWS).astype(precision)

@@ -30,8 +30,10 @@ CURVE = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Of the figures; holds COVERAGES."""
 SAMPLES = 999
 """Predictive samples a row behind the histogram of the probability integral transform."""
-DIGITS = 500
+DIGITS = 250
 """Training rows of the digits; all others are held out."""
+TUMOURS = 256
+"""The same for breast cancer."""
 COLUMNS = (
     "task", "training rows", "test rows", "RMSE", "accuracy", "NLL",
     *(f"coverage of {100 * share:g} %" for share in COVERAGES), "seconds",
@@ -169,7 +171,7 @@ def breast_cancer() -> Data:
         "Thirty measurements of cell nuclei in an image of a breast tumour; benign or malignant."
     )
     title = "Two classes: breast cancer"
-    parts = train_test_split(x, y, test_size=0.5, random_state=0, stratify=y)
+    parts = train_test_split(x, y, train_size=TUMOURS, random_state=0, stratify=y)
     return Data("breast cancer", title, about, "benign", *parts)
 
 
@@ -280,16 +282,21 @@ def _yardstick(row: Row, constant: str) -> str:
 
 
 def _verdict(coverage: Floats, n: int, things: str) -> str:
-    """One clause: whether coverage leaves the band of chance, and in which direction."""
+    """One clause: at which levels coverage leaves the band of chance, and what that means."""
     low, high = plots.chance_band(np.array(CURVE), n)
-    too_few, too_many = int(np.sum(coverage < low)), int(np.sum(coverage > high))
-    if not too_few and not too_many:
-        return f"nowhere outside what chance allows, so these {things} can be taken at their word"
-    if too_many > too_few:
-        return f"above what chance allows at {too_many} of {len(CURVE)} points: the {things} are cautious"
-    return (
-        f"below what chance allows at {too_few} of {len(CURVE)} points: the {things} are too narrow"
-    )
+    findings = [
+        f"{word} than chance allows at {_levels(which)}, where these {things} are too {size}"
+        for which, word, size in (
+            (coverage < low, "less often", "narrow"),
+            (coverage > high, "more often", "wide"),
+        )
+        if np.any(which)
+    ]
+    return " and ".join(findings) or f"as often as it should, so these {things} can be believed"
+
+
+def _levels(which: NDArray[np.bool_]) -> str:
+    return ", ".join(f"{100 * level:g}" for level in np.array(CURVE)[which]) + " %"
 
 
 def _picture_of_intervals(y: Floats, prediction: Floats, intervals: Floats, label: str) -> Picture:

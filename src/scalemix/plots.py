@@ -45,7 +45,7 @@ TEXT = 9.0
 CHANCE = 0.95
 
 
-def new_axes(width: float = 6.4, height: float = 3.6) -> Axes:
+def new_axes(width: float = 4.8, height: float = 3.2) -> Axes:
     """Empty Axes in a figure of their own, of this size in inches.
 
     The figure is `axes.figure`; it draws by Agg and is unknown to pyplot.

@@ -1,5 +1,7 @@
 """Expectations under a normal law of a predictor, exact to rounding for any variance."""
 
+from collections.abc import Sequence
+
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
@@ -13,7 +15,7 @@ GRID = np.linspace(-REACH, REACH, 5)
 
 
 def normal_nodes(
-    mean: Float[Array, " n"], variance: Float[Array, ""], cuts: tuple[float, ...]
+    mean: Float[Array, " n"], variance: Float[Array, ""], cuts: Sequence[Array | float]
 ) -> tuple[Float[Array, "n m"], Float[Array, "n m"]]:
     """Nodes and weights of E f(eta), eta ~ N(mean, variance), for f smooth between its cuts.
 

@@ -24,8 +24,9 @@ from scalemix.random import generalized_inverse_gaussian
 SMOOTHING = 1e-6
 """EM replaces |u| by sqrt(u^2 + SMOOTHING^2): exact MM for a loss within SMOOTHING of the hinge."""
 
-CUTS = (-8.0, -3.0, -1.0, 0.0, 1.0, 3.0, 8.0)
-"""Where the quadrature cuts the normalised loss: its kinks at -1 and 1, and finer about them."""
+LOGITS = (2.0, 6.0, 12.0, 24.0)
+"""The quadrature of the normalised loss is cut at its kinks, -1 and 1, and at these values of its
+logit and their negatives, so that each piece is a polynomial to rounding whatever tau_0 is."""
 
 
 class Hinge(Classification):
@@ -96,10 +97,15 @@ class Hinge(Classification):
             gap = jax.nn.relu(1 + eta) - jax.nn.relu(1 - eta)
             return jax.nn.log_sigmoid(2 / parameters * gap)
 
+        # The logit is 4 eta / tau_0^2 between the kinks, and half as steep beyond them.
+        inner = [parameters * logit / 4 for logit in LOGITS]
+        cuts = [1.0, *(jnp.where(cut < 1, cut, 2 * cut - 1) for cut in inner)]
+        both = (*cuts, *(-cut for cut in cuts))
+
         def one(mean: Array) -> Array:
             if spread is None:
                 return log_normalised(mean)
-            nodes, weights = normal_nodes(mean, spread[0, 0], CUTS)
+            nodes, weights = normal_nodes(mean, spread[0, 0], both)
             return jax.scipy.special.logsumexp(log_normalised(nodes), axis=1, b=weights)
 
         return jnp.stack([one(-mean[:, 0]), one(mean[:, 0])], axis=1)

@@ -1,0 +1,237 @@
+"""The driver: chains, resumption, padding, compilation, failing sweeps, and no deadlock."""
+
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from scalemix import fit
+from scalemix.bodies import MLP
+from scalemix.body_updates import Adam
+from scalemix.engines import Gibbs, Model
+from scalemix.likelihoods import Gaussian, Likelihood, Logit
+from scalemix.priors import Ridge
+from scalemix.rows import BLOCK, Batch, pad, padded
+
+N, P, CHAINS = 50, 3, 3
+SAME = 1e-9
+"""Float64 sums in another order, over 20 sweeps of Adam and Gibbs on 50 rows."""
+SCHEDULE = fit.Schedule(warmup=10, kept=9, thinning=1, body_moves=14)
+"""The body moves while draws are kept, and then stays. 9 and all that follow make 2 a chunk."""
+
+
+def rows(seed: int, likelihood: Likelihood, n: int = N) -> Batch:
+    generator = np.random.default_rng(seed)
+    x = generator.normal(size=(n, P))
+    eta = np.sin(2 * x[:, :1]) + 0.5 * x[:, 1:2] + 0.3 * generator.normal(size=(n, 1))
+    y = eta if likelihood.target == "real" else np.sign(eta)
+    return Batch(x, y, np.ones(n))
+
+
+def engine_of(likelihood: Likelihood) -> Gibbs:
+    prior = Ridge("learn", intercept_scale=1.0)
+    return Gibbs(Model(likelihood, prior, MLP((5,), "tanh")), Adam(batch_size=16))
+
+
+def seeds_of(seed: int, chains: int = CHAINS) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 2**32, (chains, 2), dtype=np.uint32)
+
+
+def fitted(
+    likelihood: Likelihood, seeds: np.ndarray, batch: Batch, schedule: fit.Schedule = SCHEDULE
+) -> fit.Fitted:
+    return fit.run(engine_of(likelihood), fit.begin(seeds), batch, schedule)
+
+
+def compare(ours: object, expected: object, tolerance: float = 0.0) -> None:
+    """Every array of two PyTrees; with tolerance 0 to the last bit."""
+    assert jax.tree.structure(ours) == jax.tree.structure(expected)
+    for mine, theirs in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
+        assert np.shape(mine) == np.shape(theirs)
+        np.testing.assert_allclose(mine, theirs, rtol=tolerance, atol=tolerance)
+
+
+# -- Chains ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("likelihood", [Gaussian(), Logit()], ids=lambda one: one.name)
+def test_chains_side_by_side_are_single_chains(likelihood: Likelihood) -> None:
+    """vmap changes nothing: 19 sweeps, body, top, scales and omega, to 1e-8 of float64."""
+    batch, seeds = padded(rows(0, likelihood)), seeds_of(1)
+    together = fitted(likelihood, seeds, batch)
+    for chain in range(CHAINS):
+        alone = fitted(likelihood, seeds[chain : chain + 1], batch)
+        ours = jax.tree.map(lambda leaf, c=chain: leaf[c : c + 1], together)
+        compare((ours.draws, ours.trace), (alone.draws, alone.trace), 1e-8)
+    first, second = together.draws.coefficients[:2]
+    assert np.abs(first - second).min() > 1e-6  # the chains are not one another
+
+
+# -- Resumption -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("body_moves", [14, 10], ids=["body moves on", "body stays"])
+def test_a_resumed_run_is_the_uninterrupted_one(body_moves: int) -> None:
+    """To the last bit: 10 + 4 sweeps and 5 more, against 10 + 9."""
+    batch, seeds = padded(rows(0, Gaussian())), seeds_of(1)
+    schedule = SCHEDULE._replace(body_moves=body_moves)
+    whole = fitted(Gaussian(), seeds, batch, schedule)
+    first = fitted(Gaussian(), seeds, batch, schedule._replace(kept=4))
+    second = fit.run(
+        engine_of(Gaussian()), first.running, batch, schedule._replace(warmup=0, kept=5)
+    )
+    assert second.running.time == whole.running.time == 19
+    assert second.warmup is None
+    compare(jax.device_get(second.running), jax.device_get(whole.running))
+
+    def joined(*parts: np.ndarray) -> np.ndarray:
+        return np.concatenate(parts, axis=1)
+
+    compare(jax.tree.map(joined, first.trace, second.trace), whole.trace)
+    if body_moves == 14:
+        compare(jax.tree.map(joined, first.draws, second.draws), whole.draws)
+    else:  # one body serves all draws, in each of the runs
+        compare(first.draws.body, whole.draws.body)
+        compare(second.draws.body, whole.draws.body)
+        coefficients = joined(first.draws.coefficients, second.draws.coefficients)
+        compare(coefficients, whole.draws.coefficients)
+
+
+def test_the_body_stays_after_its_moves() -> None:
+    batch = padded(rows(0, Gaussian()))
+    result = fitted(Gaussian(), seeds_of(1), batch)
+    theta = result.draws.body[0][0]
+    steps = np.abs(np.diff(theta, axis=1)).max(axis=(0, 2, 3))
+    # Draws of sweeps 10 to 18; the body moves in sweeps 0 to 13.
+    assert np.all(steps[:3] > 0)
+    assert np.all(steps[3:] == 0)
+    assert result.running.health.body_steps.tolist() == [14 * 4] * CHAINS  # ceil(50 / 16) a sweep
+
+
+# -- Padding --------------------------------------------------------------------------------------
+
+
+def padded_to(batch: Batch, size: int) -> Batch:
+    return Batch(*(pad(np.asarray(array), size) for array in batch))
+
+
+@pytest.mark.parametrize(
+    "size", [128, pytest.param(2 * BLOCK, marks=pytest.mark.slow)], ids=["128", "two blocks"]
+)
+def test_padding_changes_nothing(size: int) -> None:
+    """64 rows or more, blocks or one: the same omega, minibatches, draws and objective."""
+    batch, seeds = rows(0, Logit()), seeds_of(1, 1)
+    expected = fitted(Logit(), seeds, padded_to(batch, 64))
+    ours = fitted(Logit(), seeds, padded_to(batch, size))
+    compare((ours.draws, ours.trace), (expected.draws, expected.trace), SAME)
+    compare(ours.running.health, expected.running.health)
+
+
+# -- Compilation ----------------------------------------------------------------------------------
+
+
+def test_a_second_fit_of_the_same_padded_shapes_compiles_nothing() -> None:
+    """Other rows, another number of them, other seeds, warm-up, thinning and moves of the body."""
+    fitted(Gaussian(), seeds_of(1), padded(rows(0, Gaussian())))
+    before = fit.advance._cache_size()
+    other = fit.Schedule(warmup=23, kept=8, thinning=3, body_moves=40)
+    result = fitted(Gaussian(), seeds_of(2), padded(rows(3, Gaussian(), n=61)), other)
+    assert result.draws.coefficients.shape[:2] == (CHAINS, 8)
+    assert fit.advance._cache_size() == before
+
+
+def test_progress_is_told_after_every_chunk() -> None:
+    told = []
+    engine, batch = engine_of(Gaussian()), padded(rows(0, Gaussian()))
+    fit.run(engine, fit.begin(seeds_of(1)), batch, SCHEDULE, lambda *what: told.append(what))
+    assert [what for what in told if what[0] == "warm-up"][-1] == ("warm-up", 10, 10)
+    draws = [what for what in told if what[0] == "draws"]
+    assert draws == [("draws", done, 9) for done in (2, 4, 6, 8, 9)]
+
+
+# -- Sweeps that fail -----------------------------------------------------------------------------
+
+
+class Planted(Gibbs):
+    """Its top is NaN in the sweeps that are marked."""
+
+    failing: jax.Array | None = None
+
+    def step(self, key, time, progress, state, batch):
+        new, info = Gibbs.step(self, key, time, progress, state, batch)
+        bad = self.failing[time]
+        spoilt = jnp.where(bad, jnp.nan, new.coefficients)
+        return new._replace(coefficients=spoilt), info._replace(finite=info.finite & ~bad)
+
+
+def planted(failing: list[int]) -> fit.Fitted:
+    model = Model(Gaussian(), Ridge(1.0, intercept_scale=1.0), MLP(()))
+    marked = np.isin(np.arange(60), failing)
+    engine = Planted(model, Adam(), failing=marked)
+    batch = padded(rows(0, Gaussian()))
+    schedule = fit.Schedule(warmup=20, kept=20, thinning=1, body_moves=0)
+    return fit.run(engine, fit.begin(seeds_of(1, 2)), batch, schedule)
+
+
+def test_a_failed_sweep_is_undone_and_counted() -> None:
+    """Sweep 3 of the warm-up, 25 and 26 of the draws: left out, and the chain goes on."""
+    health, draws = (result := planted([3, 25, 26])).running.health, result.draws.coefficients
+    assert np.asarray(health.failures).tolist() == [3, 3]
+    assert np.asarray(health.first).tolist() == [3, 3]
+    assert np.asarray(health.streak).tolist() == [0, 0]
+    assert np.asarray(health.parts).tolist() == [[False, True, False, False]] * 2
+    assert np.all(np.isfinite(draws))
+    # Draw i is sweep 20 + i.
+    assert np.array_equal(draws[:, 5], draws[:, 4])
+    assert np.array_equal(draws[:, 6], draws[:, 4])
+    assert np.all(draws[:, 7] != draws[:, 6])
+    clean = planted([]).running.health
+    assert np.asarray(clean.failures).tolist() == [0, 0]
+    assert np.asarray(clean.first).tolist() == [-1, -1]
+
+
+@pytest.mark.parametrize(("failing", "first"), [(range(60), 0), (range(12, 60), 12)])
+def test_a_chain_that_cannot_be_healed_is_refused_by_name(failing: range, first: int) -> None:
+    """Which part, when first, and what to do."""
+    with pytest.raises(fit.NotFinite, match=f"the top layer .* first at sweep {first} ") as error:
+        planted(list(failing))
+    assert "likely cause" in str(error.value)
+    assert "prior='ridge' helps" in str(error.value)
+
+
+# -- No deadlock ----------------------------------------------------------------------------------
+
+CHOLESKY = """
+import jax
+import jax.numpy as jnp
+
+def chain(key):
+    def sweep(state, key):
+        rows = jax.random.normal(key, (64, 24)) + 0.1 * state
+        lower = jnp.linalg.cholesky(rows.T @ rows / 64 + jnp.eye(24))
+        noise = jax.random.normal(jax.random.fold_in(key, 1), (24,))
+        state = jax.scipy.linalg.solve_triangular(lower, noise, lower=True)
+        return state, state[0]
+    return jax.lax.scan(sweep, jnp.zeros(24), jax.random.split(key, 300))[1]
+
+with jax.enable_x64(True):
+    result = jax.jit(jax.vmap(chain))(jax.random.split(jax.random.key(0), 8))
+    print(bool(jnp.all(jnp.isfinite(result))))
+"""
+
+
+def test_cholesky_under_vmap_and_scan_does_not_hang() -> None:
+    """Some releases of JAX deadlocked here (see pyproject.toml). It takes two seconds; 120 is a hang."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(CHOLESKY)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "True"
