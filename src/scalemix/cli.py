@@ -84,7 +84,11 @@ def _one_line(error: Any) -> str:
     if error.ctx is None:
         return f"{found}; see '{NAME} --help'"
     command = error.ctx.command
-    known = [*getattr(command, "commands", ()), *(each.opts[0] for each in command.params), "--help"]
+    known = [
+        *getattr(command, "commands", ()),
+        *(each.opts[0] for each in command.params),
+        "--help",
+    ]
     return f"{found}, expected one of: {', '.join(known)}; see '{error.ctx.command_path} --help'"
 
 
@@ -166,13 +170,14 @@ def _prepare(out: Path, *names: str) -> None:
 def _progress() -> Iterator[Callable[[str], None]]:
     """Something to tell what happens now: one line that moves on standard error, if a terminal."""
     from rich.console import Console
+    from rich.text import Text
 
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda message: None
         return
     with console.status("") as status:
-        yield lambda message: status.update(f"[dim]{message}[/dim]")
+        yield lambda message: status.update(Text(message, style="dim"))
 
 
 def _print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

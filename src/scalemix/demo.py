@@ -161,7 +161,7 @@ def diabetes() -> Data:
     )
     title = "Regression: diabetes progression"
     parts = train_test_split(x, y, test_size=0.25, random_state=0)
-    return Data("diabetes", title, about, "progression after one year (score)", *parts)
+    return Data("diabetes", title, about, "progression (score)", *parts)
 
 
 def breast_cancer() -> Data:
@@ -249,7 +249,7 @@ def classification(data: Data, seed: int, options: Options) -> Outcome:
         _picture_of_coverage(coverage, len(y), "prediction sets"),
         _picture_of_traces(
             model,
-            _log_odds(model.sample_f(x[doubtful : doubtful + 1])[0]),
+            _log_odds(model.sample_f(x[doubtful : doubtful + 1])[0], probabilities[doubtful]),
             "log-odds, most doubtful test row",
         ),
     ]
@@ -261,11 +261,11 @@ def _chosen(coverage: Floats) -> tuple[float, ...]:
     return tuple(float(coverage[CURVE.index(level)]) for level in COVERAGES)
 
 
-def _log_odds(eta: Floats) -> Floats:
-    """Of the second class (one predictor), or of the class that leads on average (several)."""
+def _log_odds(eta: Floats, probabilities: Floats) -> Floats:
+    """Of the second class (one predictor), or of the most probable one (several), in each draw."""
     if eta.ndim == 1:
         return eta
-    leader = int(np.argmax(eta.mean(axis=1)))
+    leader = int(np.argmax(probabilities))
     return eta[leader] - np.logaddexp.reduce(np.delete(eta, leader, axis=0), axis=0)
 
 

@@ -220,7 +220,8 @@ def run(
         Told after every chunk.
     """
     length = -(-schedule.kept // CHUNKS)
-    program = _Program(engine, batch, schedule, length)
+    moves = schedule.body_moves > running.time + schedule.warmup
+    program = _Program(engine, batch, schedule, length, keep_body=moves)
     points = min(schedule.warmup, CHUNKS * length)
     running, warmup = program.run(running, "warm-up", schedule.warmup, points, progress)
     total = schedule.kept * schedule.thinning
@@ -239,11 +240,8 @@ class _Program(NamedTuple):
     batch: Batch
     schedule: Schedule
     length: int
-
-    @property
-    def keep_body(self) -> bool:
-        """Whether the body moves while draws are kept."""
-        return self.schedule.body_moves > self.schedule.warmup
+    keep_body: bool
+    """Whether the body moves while draws are kept."""
 
     def run(
         self, running: Running, name: str, sweeps: int, points: int, progress: Progress | None

@@ -185,7 +185,7 @@ def pit_histogram(axes: Axes, transform: ArrayLike, bins: int = 10) -> None:
     axes.axhline(1.0 / bins, color=GREY, linewidth=1, label="uniform")
     _label(axes, "predicted probability of a smaller value", f"share of {len(transform)} rows")
     axes.set_xlim(0, 1)
-    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0))
     axes.grid(visible=False, axis="x")
     axes.margins(y=0.3)
     _legend(axes, columns=3)
@@ -291,7 +291,7 @@ def predictive_band(
     axes.plot(x_data, y_data, ".", color=INK, markersize=4, label="data")
     _label(axes, "x", "y")
     axes.set_xlim(x[0], x[-1])
-    _legend(axes, columns=2 + len(coverages))
+    _legend(axes, columns=len(axes.get_legend_handles_labels()[0]))
 
 
 def _widest_first(coverages: Sequence[float]) -> list[tuple[int, float]]:
