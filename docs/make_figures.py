@@ -26,10 +26,10 @@ def regression_band() -> None:
     coverages = [0.5, 0.95]
     grid = np.linspace(-4.5, 4.0, 401)
     intervals = model.predict_interval(grid[:, None], coverages)
-    axes = plots.new_axes(6.4, 3.2)
+    figure, axes = plots.new_figure(6.4, 3.2)
     axes.plot(grid, curve(grid), "--", color=plots.GREY, linewidth=1, label="truth")
     plots.predictive_band(axes, grid, model.predict(grid[:, None]), intervals, coverages, x, y)
-    axes.figure.savefig(FIGURES / "regression_band.png", dpi=160, metadata={"Software": None})
+    figure.savefig(FIGURES / "regression_band.png", dpi=160, metadata={"Software": None})
 
 
 def curve(x: np.ndarray) -> np.ndarray:

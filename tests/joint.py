@@ -144,7 +144,9 @@ def noise_scale(likelihood: Likelihood) -> float | None:
     return getattr(likelihood, "noise_scale", 1.0)
 
 
-def body_features(body: list[tuple[np.ndarray, np.ndarray]], x: np.ndarray, size: int) -> np.ndarray:
+def body_features(
+    body: list[tuple[np.ndarray, np.ndarray]], x: np.ndarray, size: int
+) -> np.ndarray:
     """Features of every draw, (draws, n, width): the inputs, or the linear body's."""
     if not body:
         return np.broadcast_to(x, (size, *x.shape))
@@ -450,9 +452,7 @@ def assert_invariant(case: Case, seed: int, states: int = STATES) -> None:
 # Long runs on given targets.
 
 
-@partial(
-    jax.jit, static_argnames=("summary", "moves_body"), compiler_options=QUICK_COMPILE
-)
+@partial(jax.jit, static_argnames=("summary", "moves_body"), compiler_options=QUICK_COMPILE)
 def averaged(
     engine: Engine,
     key: jax.Array,

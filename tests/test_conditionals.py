@@ -147,6 +147,19 @@ def recorded_gamma(monkeypatch: pytest.MonkeyPatch) -> Recorded:
     return recorded
 
 
+@pytest.fixture
+def omegas(monkeypatch: pytest.MonkeyPatch) -> Recorded:
+    """Stands for the Polya-Gamma sampler: the ratio is about the conditional given any omega."""
+
+    def answer(key: jax.Array, b: jax.Array, z: jax.Array) -> jax.Array:
+        return 0.2 + 0.15 * jnp.sin(5 * z) * jnp.ones_like(b)
+
+    recorded = Recorded(answer)
+    for name in ("logit", "multinomial"):
+        monkeypatch.setattr(f"scalemix.likelihoods.{name}.polya_gamma", recorded)
+    return recorded
+
+
 # -- Coefficients ---------------------------------------------------------------------------------
 
 HEADS = [Gaussian(), Logit(), Hinge(0.8)]
@@ -158,7 +171,7 @@ def names(values: list) -> list[str]:
 
 @pytest.mark.parametrize("likelihood", HEADS, ids=names(HEADS))
 @pytest.mark.parametrize(("copies", "target"), [(1, "map"), (3, "map"), (3, "mle")])
-def test_coefficients(likelihood, copies, target, recorded_top, key, seed) -> None:
+def test_coefficients(likelihood, copies, target, recorded_top, omegas, key, seed) -> None:
     """Weighted rows; two outputs for the Gaussian; J copies as a power, the prior's own rho."""
     batch, coefficients = problem(seed, likelihood, k=2)
     powers = np.random.default_rng(seed + 1).uniform(0.3, 2.5, ROWS)
@@ -171,6 +184,10 @@ def test_coefficients(likelihood, copies, target, recorded_top, key, seed) -> No
 
     rho = copies if target == "map" else 1
     x, y, w = np.asarray(batch.x), np.asarray(batch.y), np.asarray(quadratics.w[0])
+    if isinstance(likelihood, Logit):  # drawn from PG(J b, eta)
+        ((_, b, z),) = omegas.seen
+        assert np.asarray(b)[:, 0] == pytest.approx(copies * powers, rel=1e-12)
+        assert np.asarray(z) == pytest.approx(eta_of(coefficients, x), rel=1e-12)
     differences = []
     for point in np.random.default_rng(seed + 2).normal(size=(POINTS, *coefficients.shape)):
         joint = rho * log_prior(point)
@@ -185,7 +202,7 @@ def test_coefficients(likelihood, copies, target, recorded_top, key, seed) -> No
     assert np.ptp(differences) < CONSTANT
 
 
-def test_coefficients_of_each_class_in_turn(recorded_top, key, seed, monkeypatch) -> None:
+def test_coefficients_of_each_class_in_turn(recorded_top, omegas, key, seed) -> None:
     """One-vs-rest: class k is logistic in eta_k - c_k, with the classes before it already new."""
     likelihood, classes = Multinomial(), 3
     batch, coefficients = problem(seed, likelihood, k=classes)
@@ -193,14 +210,6 @@ def test_coefficients_of_each_class_in_turn(recorded_top, key, seed, monkeypatch
     batch = batch._replace(power=jnp.asarray(powers))
     engine = Gibbs(model_of(likelihood), Adam())
     state = state_of(engine.model, coefficients)
-    omegas = []
-
-    def drawn(key, b, z):
-        omegas.append(np.random.default_rng(len(omegas)).uniform(0.05, 0.4, z.shape))
-        return jnp.asarray(omegas[-1])
-
-    # Any positive omega will do: the ratio is about the conditional given it.
-    monkeypatch.setattr("scalemix.likelihoods.multinomial.polya_gamma", drawn)
     with jax.disable_jit():  # the scan over classes becomes a loop whose Statistics can be read
         new, _, _ = engine.visit(key, state, batch.x, batch, engine.powers(0, jnp.float64))
     assert len(recorded_top.seen) == classes
@@ -210,10 +219,14 @@ def test_coefficients_of_each_class_in_turn(recorded_top, key, seed, monkeypatch
     for j, (_, statistics) in enumerate(recorded_top.seen):
         others = np.delete(eta_of(current, x), j, axis=1)
         rest = special.logsumexp(others, axis=1)
+        _, b, z = omegas.seen[j]
+        assert np.asarray(b)[:, 0] == pytest.approx(powers, rel=1e-12)
+        assert np.asarray(z)[:, 0] == pytest.approx(eta_of(current, x)[:, j] - rest, rel=1e-12)
+        omega = np.asarray(omegas.answer(*omegas.seen[j]))[:, 0]
         differences = []
         for point in np.random.default_rng(seed + 2 + j).normal(size=(POINTS, 1 + WIDTH)):
             logit = eta_of(point[:, None], x)[:, 0] - rest
-            joint = np.sum(powers * (y[:, j] - 0.5) * logit - omegas[j][:, 0] * logit**2 / 2)
+            joint = np.sum(powers * (y[:, j] - 0.5) * logit - omega * logit**2 / 2)
             joint += log_prior(point[:, None])
             differences.append(
                 joint
@@ -255,7 +268,7 @@ def test_coefficients_given_the_copies_of_latents(target, recorded_top, key, see
 
 @pytest.mark.parametrize("target", ["map", "mle"])
 def test_coefficients_given_copies_with_omegas_of_their_own(
-    target, recorded_top, key, seed
+    target, recorded_top, omegas, key, seed
 ) -> None:
     """Logit, J = 3: each copy of the latents has its augmentation; their Statistics add up."""
     copies = 3
@@ -267,14 +280,14 @@ def test_coefficients_given_copies_with_omegas_of_their_own(
     powers = engine.powers(jnp.int32(0), jnp.float64)
     _, quadratics, _ = engine.visit(key, state, batch.x, batch, powers)
     ((_, statistics),) = recorded_top.seen
-    omegas = np.asarray(quadratics.w)
-    assert len(np.unique(omegas)) == copies * ROWS  # no two alike
+    drawn = np.asarray(quadratics.w)
+    assert len(np.unique(drawn)) == copies * ROWS  # no two alike
 
     rho, y = (copies if target == "map" else 1), np.asarray(batch.y)
     differences = []
     for point in np.random.default_rng(seed + 2).normal(size=(POINTS, 1 + WIDTH, 1)):
         joint = rho * log_prior(point)
-        for z, omega in zip(stack, omegas, strict=True):
+        for z, omega in zip(stack, drawn, strict=True):
             joint += log_augmented(Logit(), y, eta_of(point, z), omega, np.ones(ROWS)).sum()
         conditional = normal_log_density(
             np.asarray(statistics.precision[0]), np.asarray(statistics.linear[0]), point[:, 0]
@@ -387,6 +400,9 @@ def test_em_takes_the_modes_of_the_same_laws(recorded_gamma, key, seed) -> None:
 def latent_law(engine: Gibbs, state: State, batch: Batch, quadratics, key, monkeypatch):
     """Mean (n, p) and covariance (n, p, p) of the rows that `new_latents` draws."""
 
+    nothing = jnp.zeros((WIDTH, WIDTH))
+    monkeypatch.setattr(top, "latent_scatter", lambda *arguments: nothing)  # not looked at here
+
     def drawn(normals: np.ndarray) -> np.ndarray:
         monkeypatch.setattr(
             gibbs_module, "row_normals", lambda key, copies, rows: jnp.asarray(normals)[None]
@@ -407,7 +423,7 @@ def latent_law(engine: Gibbs, state: State, batch: Batch, quadratics, key, monke
     [(Gaussian(), 1), (Gaussian(), 5), (Logit(), 1), (Hinge(0.8), 1)],
     ids=["gaussian", "gaussian mean of 5", "logit", "hinge"],
 )
-def test_latents(likelihood, copies, key, seed, monkeypatch) -> None:
+def test_latents(likelihood, copies, omegas, key, seed, monkeypatch) -> None:
     """Z_i | omega_i, y_i, with q = 2 (Gaussian) and p1 = 3; the mean of J copies has S / J."""
     batch, coefficients = problem(seed, likelihood, k=2)
     model = model_of(likelihood, latents=True)
@@ -435,7 +451,7 @@ def test_latents(likelihood, copies, key, seed, monkeypatch) -> None:
     assert np.ptp(differences, axis=0).max() < CONSTANT
 
 
-def test_latents_use_the_omega_of_their_sweep(key, seed) -> None:
+def test_latents_use_the_omega_of_their_sweep(omegas, key, seed) -> None:
     """Systematic scan: the weights drawn given the old eta are part of the state."""
     batch, coefficients = problem(seed, Logit())
     model = model_of(Logit(), latents=True)

@@ -36,8 +36,8 @@ def gaussian_copies(rng: np.random.Generator, size: int, case: joint.Case) -> jo
 def _some_gaussian_copies(rng: np.random.Generator, size: int, case: joint.Case) -> joint.Draws:
     n, k, copies = len(case.x), case.n_targets, case.engine.copies
     tau = case.engine.model.latent_scale
-    # Integrated over y_i, N(.; S)^J leaves |S|^((1 - J) / 2). With t^((1 - J) k / 2) in its place tau_0^2
-    # keeps its kind of law; what remains, |t I| / |S| <= 1 to a power, is the acceptance.
+    # Integrated over y_i, N(.; S)^J leaves |S|^((1 - J) / 2). With t^((1 - J) k / 2) in its place
+    # tau_0^2 keeps its kind of law; the rest, |t I| / |S| <= 1 to a power, is the acceptance.
     theta = joint.prior_draws(rng, size, case, left_behind=n * (copies - 1) * k / 2)
     weights, t = theta.coefficients[:, 1:], theta.noise[:, None, None]
     gram = np.eye(k) + tau**2 / t * (weights.swapaxes(1, 2) @ weights)
@@ -355,8 +355,9 @@ def test_statistics_of_four_copies_agree_with_a_stack(seed: int) -> None:
 
     def summary(state: State) -> jax.Array:
         beta = state.coefficients
-        parts = [beta.ravel(), state.parameters[None], state.scales[None], (beta[1:] ** 2).ravel()]
-        return jnp.concatenate([*parts, beta[0] * beta[1]])
+        noise, scales = state.parameters[None], state.scales[None]
+        parts = [beta.ravel(), (beta**2).ravel(), beta[0] * beta[1], beta[0] * beta[2]]
+        return jnp.concatenate([*parts, noise, scales, beta[1] ** 2 / noise, beta[1] ** 2 / scales])
 
     def final(setting: joint.Case, y: np.ndarray, start: State) -> dict[str, np.ndarray]:
         batch = Batch(setting.x, y, setting.power)

@@ -13,15 +13,17 @@ from scalemix import fit
 from scalemix.bodies import MLP
 from scalemix.body_updates import Adam
 from scalemix.engines import Gibbs, Model
-from scalemix.likelihoods import Gaussian, Likelihood, Logit
+from scalemix.likelihoods import Gaussian, Hinge, Likelihood, Logit
 from scalemix.priors import Ridge
-from scalemix.rows import BLOCK, Batch, pad, padded
+from scalemix.quadratic import Quadratic
+from scalemix.rows import BLOCK, Batch, by_block, pad, padded
 
 N, P, CHAINS = 50, 3, 3
 SAME = 1e-9
-"""Float64 sums in another order, over 20 sweeps of Adam and Gibbs on 50 rows."""
-SCHEDULE = fit.Schedule(warmup=10, kept=9, thinning=1, body_moves=14)
-"""The body moves while draws are kept, and then stays. 9 and all that follow make 2 a chunk."""
+"""Float64 sums in another order, over 25 sweeps of Adam and Gibbs on 50 rows."""
+SCHEDULE = fit.Schedule(warmup=10, kept=5, thinning=3, body_moves=20)
+"""25 sweeps. The body moves while draws are kept, and then stays. One draw a chunk, here and below:
+the number is part of the program."""
 
 
 def rows(seed: int, likelihood: Likelihood, n: int = N) -> Batch:
@@ -58,15 +60,21 @@ def compare(ours: object, expected: object, tolerance: float = 0.0) -> None:
 # -- Chains ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("likelihood", [Gaussian(), Logit()], ids=lambda one: one.name)
+SLOW = pytest.mark.slow  # two programs with a Polya-Gamma sampler: ten seconds each to compile
+
+
+@pytest.mark.parametrize(
+    "likelihood", [Gaussian(), pytest.param(Logit(), marks=SLOW)], ids=["gaussian", "logit"]
+)
 def test_chains_side_by_side_are_single_chains(likelihood: Likelihood) -> None:
-    """vmap changes nothing: 19 sweeps, body, top, scales and omega, to 1e-8 of float64."""
+    """vmap changes nothing: 25 sweeps, body, top, scales and omega, to 1e-8 of float64."""
     batch, seeds = padded(rows(0, likelihood)), seeds_of(1)
     together = fitted(likelihood, seeds, batch)
     for chain in range(CHAINS):
         alone = fitted(likelihood, seeds[chain : chain + 1], batch)
-        ours = jax.tree.map(lambda leaf, c=chain: leaf[c : c + 1], together)
-        compare((ours.draws, ours.trace), (alone.draws, alone.trace), 1e-8)
+        for all_chains, one in ((together.draws, alone.draws), (together.trace, alone.trace)):
+            ours = jax.tree.map(lambda leaf, c=chain: leaf[c : c + 1], all_chains)
+            compare(ours, one, 1e-8)
     first, second = together.draws.coefficients[:2]
     assert np.abs(first - second).min() > 1e-6  # the chains are not one another
 
@@ -74,31 +82,46 @@ def test_chains_side_by_side_are_single_chains(likelihood: Likelihood) -> None:
 # -- Resumption -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("body_moves", [14, 10], ids=["body moves on", "body stays"])
-def test_a_resumed_run_is_the_uninterrupted_one(body_moves: int) -> None:
-    """To the last bit: 10 + 4 sweeps and 5 more, against 10 + 9."""
+def joined(*parts: np.ndarray) -> np.ndarray:
+    return np.concatenate(parts, axis=1)
+
+
+def test_a_resumed_run_is_the_uninterrupted_one() -> None:
+    """To the last bit: 10 + 12 sweeps and 3 more, against 10 + 15."""
     batch, seeds = padded(rows(0, Gaussian())), seeds_of(1)
-    schedule = SCHEDULE._replace(body_moves=body_moves)
-    whole = fitted(Gaussian(), seeds, batch, schedule)
-    first = fitted(Gaussian(), seeds, batch, schedule._replace(kept=4))
-    second = fit.run(
-        engine_of(Gaussian()), first.running, batch, schedule._replace(warmup=0, kept=5)
-    )
-    assert second.running.time == whole.running.time == 19
+    whole = fitted(Gaussian(), seeds, batch)
+    first = fitted(Gaussian(), seeds, batch, SCHEDULE._replace(kept=4))
+    rest = SCHEDULE._replace(warmup=0, kept=1)
+    second = fit.run(engine_of(Gaussian()), first.running, batch, rest)
+    assert second.running.time == whole.running.time == 25
     assert second.warmup is None
     compare(jax.device_get(second.running), jax.device_get(whole.running))
-
-    def joined(*parts: np.ndarray) -> np.ndarray:
-        return np.concatenate(parts, axis=1)
-
     compare(jax.tree.map(joined, first.trace, second.trace), whole.trace)
-    if body_moves == 14:
-        compare(jax.tree.map(joined, first.draws, second.draws), whole.draws)
-    else:  # one body serves all draws, in each of the runs
-        compare(first.draws.body, whole.draws.body)
-        compare(second.draws.body, whole.draws.body)
-        coefficients = joined(first.draws.coefficients, second.draws.coefficients)
-        compare(coefficients, whole.draws.coefficients)
+    # The body's 20 moves are over: the second run keeps one body for however many draws.
+    compare(jax.tree.map(joined, first.draws, second.draws), whole.draws)
+
+
+def test_a_resumed_run_knows_that_the_body_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Moves are counted from the first sweep of all, not from where the run goes on."""
+    kept = []
+
+    def advance(*arguments: object) -> None:
+        kept.append(arguments[-1])
+        raise InterruptedError
+
+    monkeypatch.setattr(fit, "advance", advance)
+    start = fit.begin(seeds_of(1))
+    for time, warmup in [(0, 10), (12, 10), (0, 20), (22, 0)]:
+        schedule = SCHEDULE._replace(warmup=warmup)
+        with pytest.raises(InterruptedError):
+            fit.run(
+                engine_of(Gaussian()),
+                start._replace(time=time),
+                padded(rows(0, Gaussian())),
+                schedule,
+            )
+    # 20 moves: they reach into the draws after 10 sweeps, not after 22 or 20.
+    assert kept == [True, False, False, False]
 
 
 def test_the_body_stays_after_its_moves() -> None:
@@ -106,10 +129,10 @@ def test_the_body_stays_after_its_moves() -> None:
     result = fitted(Gaussian(), seeds_of(1), batch)
     theta = result.draws.body[0][0]
     steps = np.abs(np.diff(theta, axis=1)).max(axis=(0, 2, 3))
-    # Draws of sweeps 10 to 18; the body moves in sweeps 0 to 13.
+    # Draws after 13, 16, 19, 22 and 25 sweeps; the body moves in the first 20.
     assert np.all(steps[:3] > 0)
-    assert np.all(steps[3:] == 0)
-    assert result.running.health.body_steps.tolist() == [14 * 4] * CHAINS  # ceil(50 / 16) a sweep
+    assert steps[3] == 0
+    assert result.running.health.body_steps.tolist() == [20 * 4] * CHAINS  # ceil(50 / 16) a sweep
 
 
 # -- Padding --------------------------------------------------------------------------------------
@@ -120,15 +143,46 @@ def padded_to(batch: Batch, size: int) -> Batch:
 
 
 @pytest.mark.parametrize(
-    "size", [128, pytest.param(2 * BLOCK, marks=pytest.mark.slow)], ids=["128", "two blocks"]
+    ("likelihood", "size"),
+    [
+        (Gaussian(), 128),
+        pytest.param(Logit(), 128, marks=SLOW),
+        pytest.param(Logit(), 2 * BLOCK, marks=SLOW),
+    ],
+    ids=["gaussian to 128", "logit to 128", "logit to two blocks"],
 )
-def test_padding_changes_nothing(size: int) -> None:
+def test_padding_changes_nothing(likelihood: Likelihood, size: int) -> None:
     """64 rows or more, blocks or one: the same omega, minibatches, draws and objective."""
-    batch, seeds = rows(0, Logit()), seeds_of(1, 1)
-    expected = fitted(Logit(), seeds, padded_to(batch, 64))
-    ours = fitted(Logit(), seeds, padded_to(batch, size))
+    batch, seeds = rows(0, likelihood), seeds_of(1, 1)
+    expected = fitted(likelihood, seeds, padded_to(batch, 64))
+    ours = fitted(likelihood, seeds, padded_to(batch, size))
     compare((ours.draws, ours.trace), (expected.draws, expected.trace), SAME)
     compare(ours.running.health, expected.running.health)
+
+
+@pytest.mark.parametrize(
+    "likelihood", [Hinge(), pytest.param(Logit(), marks=SLOW)], ids=["hinge", "logit"]
+)
+def test_padding_leaves_omega_alone(likelihood: Likelihood) -> None:
+    """The first 50 rows' omega out of 50, of 128 and of two blocks: the same to rounding."""
+    batch = rows(0, likelihood)
+    eta = np.random.default_rng(4).normal(size=(N, 1))
+    parameters, block = likelihood.initial(jnp.float32), jnp.arange(1)
+
+    @jax.jit
+    def drawn(y: jax.Array, eta: jax.Array, power: jax.Array) -> Quadratic:
+        def draw(key: jax.Array, *part: jax.Array) -> Quadratic:
+            return likelihood.draw(key, parameters, *part, block)
+
+        return by_block(draw, jax.random.key(2), y, eta, power)
+
+    arrays = [array.astype(np.float32) for array in (batch.y, eta, batch.power)]
+    expected = drawn(*arrays)
+    for size in (128, 2 * BLOCK):
+        ours = drawn(*(pad(array, size) for array in arrays))
+        compare(jax.tree.map(lambda leaf: leaf[:N], ours), expected, 1e-6)  # float32
+        assert np.all(np.asarray(ours.w)[N:] == 0)
+        assert np.all(np.asarray(ours.h)[N:] == 0)
 
 
 # -- Compilation ----------------------------------------------------------------------------------
@@ -138,9 +192,9 @@ def test_a_second_fit_of_the_same_padded_shapes_compiles_nothing() -> None:
     """Other rows, another number of them, other seeds, warm-up, thinning and moves of the body."""
     fitted(Gaussian(), seeds_of(1), padded(rows(0, Gaussian())))
     before = fit.advance._cache_size()
-    other = fit.Schedule(warmup=23, kept=8, thinning=3, body_moves=40)
+    other = fit.Schedule(warmup=23, kept=4, thinning=2, body_moves=40)
     result = fitted(Gaussian(), seeds_of(2), padded(rows(3, Gaussian(), n=61)), other)
-    assert result.draws.coefficients.shape[:2] == (CHAINS, 8)
+    assert result.draws.coefficients.shape[:2] == (CHAINS, 4)
     assert fit.advance._cache_size() == before
 
 
@@ -148,9 +202,8 @@ def test_progress_is_told_after_every_chunk() -> None:
     told = []
     engine, batch = engine_of(Gaussian()), padded(rows(0, Gaussian()))
     fit.run(engine, fit.begin(seeds_of(1)), batch, SCHEDULE, lambda *what: told.append(what))
-    assert [what for what in told if what[0] == "warm-up"][-1] == ("warm-up", 10, 10)
-    draws = [what for what in told if what[0] == "draws"]
-    assert draws == [("draws", done, 9) for done in (2, 4, 6, 8, 9)]
+    assert told[:5] == [("warm-up", done, 10) for done in (2, 4, 6, 8, 10)]
+    assert told[5:] == [("draws", done, 15) for done in (3, 6, 9, 12, 15)]
 
 
 # -- Sweeps that fail -----------------------------------------------------------------------------
@@ -225,7 +278,7 @@ with jax.enable_x64(True):
 
 
 def test_cholesky_under_vmap_and_scan_does_not_hang() -> None:
-    """Some releases of JAX deadlocked here (see pyproject.toml). It takes two seconds; 120 is a hang."""
+    """Some releases of JAX deadlocked here (see pyproject.toml). It takes seconds; 120 are a hang."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(CHOLESKY)],
         capture_output=True,

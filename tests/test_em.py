@@ -389,10 +389,15 @@ def test_body_gradient_is_that_of_the_marginal_likelihood(latents: bool, seed: i
     batch = data(seed, case.likelihood, case.outputs)._replace(power=jnp.ones(N))
     engine = engine_of(case, MLP((5,), "tanh", output=2))
     state = jax.jit(engine.initial)(jax.random.key(seed), batch)
-    if latents:  # those of the first sweep are E[Z | y] at the new top: the refresh point
-        state, _ = jax.jit(engine.step, static_argnums=2)(
-            jax.random.key(0), jnp.int32(0), None, state, batch
-        )
+    if latents:  # the refresh point: E[Z | y] at the state's own top
+        features = engine.model.body(state.body, batch.x)
+        eta = top.predictor(state.coefficients, features)
+        block = jnp.arange(case.outputs)
+        expected = case.likelihood.expect(state.parameters, batch.y, eta, batch.power, block)
+        quadratics = jax.tree.map(lambda leaf: leaf[None], expected)
+        one = jnp.ones(())
+        refreshed = engine.new_latents(None, state, features, quadratics, batch, one)
+        state = state._replace(latents=refreshed)
     target = engine.target(state, batch, engine.powers(jnp.int32(0), jnp.float64))
 
     def objective(body: list) -> jax.Array:
@@ -412,11 +417,11 @@ def test_logit_is_backpropagation(seed: int) -> None:
 
     Labels 0 and 1, probabilities by softplus, float32: 1e-5 of the gradient's size.
     """
-    body = MLP((16, 16), "relu")
+    body = MLP((16, 8), "relu")
     batch = data(seed, Logit(), dtype=np.float32)._replace(power=jnp.ones(N, jnp.float32))
     key_body, key_top = jax.random.split(jax.random.key(seed))
-    parameters = body.initial(key_body, P, jnp.float32)
-    coefficients = jax.random.normal(key_top, (17, 1), jnp.float32)
+    parameters = jax.jit(body.initial, static_argnums=(1, 2))(key_body, P, np.dtype(np.float32))
+    coefficients = jax.random.normal(key_top, (9, 1), jnp.float32)
     assert coefficients.dtype == jnp.float32
 
     def predict(weights: tuple) -> jax.Array:
@@ -449,13 +454,10 @@ def test_logit_is_backpropagation(seed: int) -> None:
     ("n", "padded", "batch_size", "held_out"),
     [
         (50, 64, 32, None),
-        (50, 64, 7, None),
         (64, 64, 40, None),
-        (128, 128, 100, None),
-        (5, 64, 32, None),
         (33, 64, 100, None),
+        (5, 64, 32, None),
         (50, 64, 7, 0.2),
-        (64, 64, 40, 0.2),
     ],
 )
 def test_an_epoch_sees_each_real_row_once(
@@ -494,16 +496,25 @@ def test_an_epoch_sees_each_real_row_once(
         assert weights.sum() == pytest.approx(len(learned), rel=1e-6) or weights.sum() == 0
 
 
+@pytest.mark.usefixtures("x64")
 @pytest.mark.parametrize("latents", [False, True], ids=["features", "latents"])
-def test_copies_add_no_steps(latents: bool, seed: int) -> None:
-    """E43: J copies through their statistics take ceil(n / m) steps; a stack took ceil(n J / m)."""
-    likelihood = Gaussian()
-    batch = data(seed, likelihood, dtype=np.float32)._replace(power=jnp.ones(N, jnp.float32))
-    body = MLP((4,), output=1 if latents else None)
-    model = Model(likelihood, Flat(), body, None, 0.5 if latents else None)
-    engine = Gibbs(model, Adam(batch_size=16), copies=10)
-    state = jax.jit(engine.initial)(jax.random.key(seed), batch)
-    powers = engine.powers(jnp.int32(0), jnp.float32)
-    _, steps = jax.jit(engine.move)(jax.random.key(1), jnp.float32(0.1), state, batch, powers)
-    assert int(powers.copies) == 10
-    assert int(steps) == 4  # ceil(60 / 16)
+def test_copies_add_no_rows(latents: bool, seed: int) -> None:
+    """E43: what Adam is told of J copies is n rows: ceil(n / m) steps, where a stack had ceil(n J / m).
+
+    Their weight is in the density: J times that of one copy.
+    """
+    batch = data(seed, Gaussian())._replace(power=jnp.ones(N).at[-4:].set(0))
+    body = MLP((), output=1)
+    model = Model(Gaussian(0.5), Flat(), body, None, 0.5 if latents else None)
+    one, ten = Gibbs(model, Adam()), Gibbs(model, Adam(), copies=10, copies_target="mle")
+    state = jax.jit(one.initial)(jax.random.key(seed), batch)
+    targets = []
+    for engine in (one, ten):
+        target = engine.target(state, batch, engine.powers(jnp.int32(0), jnp.float64))
+        assert int(target.n_rows) == N - 4
+        assert target.size == N
+        targets.append(target)
+    rows, ones = jnp.arange(N), jnp.ones(N)
+    single, copied = (float(t.log_density(state.body, rows, ones, None)) for t in targets)
+    prior = float(body.log_prior(state.body, None))
+    assert copied - prior == pytest.approx(10 * (single - prior), rel=1e-12)

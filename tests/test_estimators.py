@@ -159,7 +159,7 @@ BAD_DATA = [
     (X[:1], Y[:1], None, ["1 sample", "minimum of 2"]),
     (X, Y[:-1], None, ["60", "59"]),
     (X, Y, -np.ones(60), ["Negative"]),
-    (X, Y, np.zeros(60), ["0 throughout"]),
+    (X, Y, np.zeros(60), ["non-zero number"]),
     (pd.DataFrame({"a": X[:, 0], "town": ["x"] * 60}), Y, None, ["'town'", "not numbers"]),
     (pl.DataFrame({"a": X[:, 0], "town": ["x"] * 60}), Y, None, ["'town'", "not numbers"]),
     (pa.table({"a": X[:, 0], "town": ["x"] * 60}), Y, None, ["'town'", "not numbers"]),

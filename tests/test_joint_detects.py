@@ -207,9 +207,7 @@ HEADS = {
 
 # Latents under a softmax are refused: no such path can go wrong. The logit's latents are the hinge's.
 SLOW = ("multinomial, one latent", "logit, one latent")
-NAMES = [
-    pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in HEADS
-]
+NAMES = [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in HEADS]
 
 
 @pytest.mark.parametrize("name", NAMES)

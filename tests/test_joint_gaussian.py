@@ -118,7 +118,9 @@ def collapsed_posterior() -> Expected:
     design = np.stack(np.broadcast_arrays(one, w[..., None] * X, w[..., None] * one), axis=-1)
     prior = np.diag([INTERCEPT_SCALE**2, 1.0, 1.0])
     variance = noise + LATENT_SCALE**2 * w**2
-    covariance = design @ prior @ design.swapaxes(-1, -2) + variance[..., None, None] * np.eye(len(X))
+    covariance = design @ prior @ design.swapaxes(-1, -2) + variance[..., None, None] * np.eye(
+        len(X)
+    )
     solved = np.linalg.solve(covariance, np.broadcast_to(Y[:, None], (*w.shape, len(X), 1)))
     log_density = -0.5 * (np.linalg.slogdet(covariance)[1] + (Y @ solved)[..., 0])
     # InvGamma(1, .05) in log t: t^-1 exp(-.05 / t).
@@ -147,9 +149,7 @@ def summary(state: Any) -> jax.Array:
     slope, level = w * theta[0, 0], b + w * bias[0]
     eta = level + NEW * slope
     variance = noise + LATENT_SCALE**2 * w**2
-    return jnp.stack(
-        [w**2, jnp.log(noise), slope, slope**2, level, eta, eta**2, jnp.log(variance)]
-    )
+    return jnp.stack([w**2, jnp.log(noise), slope, slope**2, level, eta, eta**2, jnp.log(variance)])
 
 
 def test_linear_body_gives_the_collapsed_posterior(seed: int) -> None:

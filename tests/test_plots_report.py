@@ -15,6 +15,7 @@ import matplotlib
 import numpy as np
 import pytest
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from sklearn.linear_model import LinearRegression
 
 from scalemix import demo, plots, report
@@ -51,7 +52,7 @@ def test_intervals_are_sorted_and_misses_are_marked() -> None:
     prediction = np.array([4.0, 0.0, 1.0, 3.0])  # order: rows 1, 2, 3, 0
     half = np.array([1.0, 2.0])
     intervals = prediction[:, None, None] + np.array([-1.0, 1.0])[:, None] * half
-    axes = plots.new_axes()
+    _, axes = plots.new_figure()
     plots.predicted_intervals(axes, y, prediction, intervals, (0.5, 0.9), "length (m)")
     drawn = lines(axes)
     np.testing.assert_array_equal(drawn["prediction"], [[0, 0], [1, 1], [2, 3], [3, 4]])
@@ -67,7 +68,7 @@ def test_intervals_are_sorted_and_misses_are_marked() -> None:
 
 
 def test_calibration_of_intervals_is_drawn_as_given() -> None:
-    axes = plots.new_axes()
+    _, axes = plots.new_figure()
     plots.interval_calibration(axes, [0.5, 0.9], [0.4, 0.95], 40)
     np.testing.assert_array_equal(lines(axes)["this model"], [[0.5, 0.4], [0.9, 0.95]])
     np.testing.assert_array_equal(lines(axes)["as promised"], [[0, 0], [1, 1]])
@@ -79,7 +80,7 @@ def test_calibration_of_intervals_is_drawn_as_given() -> None:
 def test_histogram_shows_shares(seed: int) -> None:
     transform = np.random.default_rng(seed).random(50)
     transform[:2] = 0.0, 1.0
-    axes = plots.new_axes()
+    _, axes = plots.new_figure()
     plots.pit_histogram(axes, transform, bins=5)
     heights = [bar.get_height() for bar in axes.containers[0]]
     expected = np.bincount(np.minimum((transform * 5).astype(int), 4), minlength=5) / 50
@@ -95,7 +96,7 @@ def test_reliability_by_sorting(seed: int) -> None:
     generator = np.random.default_rng(seed)
     confidence = generator.permutation(np.linspace(0.01, 0.99, 60))
     correct = generator.random(60) < confidence
-    axes = plots.new_axes()
+    _, axes = plots.new_figure()
     plots.reliability(axes, correct, confidence, bins=6, label="rain")
     order = np.argsort(confidence)
     expected = [
@@ -111,7 +112,7 @@ def test_reliability_by_sorting(seed: int) -> None:
 
 def test_every_chain_has_its_line(seed: int) -> None:
     draws = np.random.default_rng(seed).normal(size=(11, 30))  # more chains than colours
-    axes = plots.new_axes()
+    _, axes = plots.new_figure()
     plots.traces(axes, draws, "noise (m)")
     assert len(axes.lines) == 11
     for line, chain in zip(axes.lines, draws, strict=True):
@@ -122,7 +123,7 @@ def test_narrow_bands_lie_over_wide_ones() -> None:
     x = np.linspace(0.0, 1.0, 5)
     half = np.array([1.0, 3.0])
     intervals = x[:, None, None] + np.array([-1.0, 1.0])[:, None] * half
-    axes = plots.new_axes()
+    _, axes = plots.new_figure()
     plots.predictive_band(axes, x, x, intervals, (0.5, 0.95), [0.2], [7.0])
     assert [each.get_label() for each in axes.collections] == ["95 % interval", "50 % interval"]
     for label, width in (("95 % interval", 3.0), ("50 % interval", 1.0)):
@@ -133,33 +134,36 @@ def test_narrow_bands_lie_over_wide_ones() -> None:
     np.testing.assert_array_equal(lines(axes)["data"], [[0.2, 7.0]])
 
 
-def draw_all() -> list[Axes]:
+def draw_all() -> list[tuple[Figure, Axes]]:
     """One figure of each kind."""
     generator = np.random.default_rng(0)
     y, grid = generator.normal(size=40), np.linspace(0, 1, 40)
     intervals = np.tile([[[-1.0, -2.0], [1.0, 2.0]]], (40, 1, 1))
-    axes = [plots.new_axes() for _ in range(6)]
+    figures = [plots.new_figure() for _ in range(6)]
+    axes = [each for _, each in figures]
     plots.predicted_intervals(axes[0], y, 0 * y, intervals, (0.5, 0.9))
     plots.interval_calibration(axes[1], [0.5, 0.9], [0.4, 0.95], 40)
     plots.pit_histogram(axes[2], grid)
     plots.reliability(axes[3], y > 0, grid)
     plots.traces(axes[4], y.reshape(4, 10), "quantity")
     plots.predictive_band(axes[5], grid, y, intervals, (0.5, 0.9), grid, y)
-    return axes
+    return figures
 
 
 def test_figures_are_labelled_and_leave_matplotlib_alone() -> None:
     before = dict(matplotlib.rcParams)
-    for axes in draw_all():
+    for figure, axes in draw_all():
         assert axes.get_xlabel()
         assert axes.get_ylabel()
-        report.Picture(axes.figure, "caption", "alternative").source
+        assert report.Picture(figure, "caption", "alternative").source
     assert dict(matplotlib.rcParams) == before
 
 
 def test_pyplot_is_never_imported() -> None:
     """Its figures are global state: they outlive their use and need a screen."""
-    code = "import sys, scalemix.plots, scalemix.report; assert 'matplotlib.pyplot' not in sys.modules"
+    code = (
+        "import sys, scalemix.plots, scalemix.report; assert 'matplotlib.pyplot' not in sys.modules"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -215,7 +219,7 @@ def assert_stands_alone(text: str) -> Reader:
 
 
 def example() -> tuple[report.Section, ...]:
-    pictures = [report.Picture(axes.figure, "What it says.", "A curve.") for axes in draw_all()]
+    pictures = [report.Picture(figure, "What it says.", "A curve.") for figure, _ in draw_all()]
     table = report.Table("Scores", ("task", "RMSE"), [("a <b> & c", "1.5")])
     return report.Section("", ["First words."], [table]), report.Section("More", pictures=pictures)
 
@@ -245,8 +249,8 @@ def test_a_page_that_fetches_is_found() -> None:
 
 
 def test_pictures_are_png_of_the_stated_shape() -> None:
-    axes = plots.new_axes(4.0, 3.0)
-    picture = report.Picture(axes.figure, "caption", "alternative")
+    figure, _ = plots.new_figure(4.0, 3.0)
+    picture = report.Picture(figure, "caption", "alternative")
     head, _, content = picture.source.partition(",")
     assert head == "data:image/png;base64"
     data = io.BytesIO(base64.b64decode(content)).read(24)

@@ -124,10 +124,10 @@ def test_quantiles_invert_the_averaged_distribution(q: int, latent_scale: float 
 def test_quantiles_never_cross(dtype) -> None:
     """Non-decreasing to the last bit, where the CDF is steep and where it is flat between modes."""
     mixture = gaussian_mixture(2, None, dtype)
-    levels = np.linspace(0.0005, 0.9995, 100)
+    levels = np.linspace(0.0005, 0.9995, 50)
     ours = posterior.quantiles(mixture.posterior, mixture.x, levels)
     assert np.all(np.diff(ours, axis=-1) >= 0)
-    assert np.all(np.diff(ours[..., ::20], axis=-1) > 0)
+    assert np.all(np.diff(ours[..., ::10], axis=-1) > 0)
 
 
 def test_integrating_the_top_out() -> None:
@@ -306,7 +306,7 @@ def test_samples_follow_the_predictive(latent_scale: float | None, seed: int) ->
     """Kolmogorov-Smirnov against the averaged CDF; outputs are correlated through the latents."""
     mixture = gaussian_mixture(2, latent_scale)
     words = np.array([0, seed], np.uint32)
-    n = 4_000
+    n = 2_000
     samples = posterior.sample(mixture.posterior, mixture.x, n, words)
     assert samples.shape == (len(mixture.x), n, 2)
     for row in (0, 3):
@@ -324,8 +324,7 @@ def test_samples_follow_the_predictive(latent_scale: float | None, seed: int) ->
     expected = mixture.covariances[:, 0, 1].mean() + np.cov(means.T, bias=True)[0, 1]
     products = (samples[0, :, 0] - means[:, 0].mean()) * (samples[0, :, 1] - means[:, 1].mean())
     assert abs(products.mean() - expected) < 5 * products.std() / np.sqrt(n)
-    again = posterior.sample(mixture.posterior, mixture.x, 10, words)
-    assert np.array_equal(again, posterior.sample(mixture.posterior, mixture.x, 10, words))
+    assert np.array_equal(samples, posterior.sample(mixture.posterior, mixture.x, n, words))
 
 
 @pytest.mark.parametrize(
@@ -335,7 +334,7 @@ def test_samples_follow_the_predictive(latent_scale: float | None, seed: int) ->
 )
 def test_sampled_labels_have_the_predicted_frequency(likelihood, parameters, seed: int) -> None:
     made = posterior_of(likelihood, line(1.2), parameters, latent_scale=1.0)
-    x, n = np.array([[-1.5], [0.3], [1.0]]), 500
+    x, n = np.array([[-1.5], [0.3], [1.0]]), 200
     labels = posterior.sample(made, x, n, np.array([1, seed], np.uint32))[:, :, 0]
     assert set(np.unique(labels)) == {-1.0, 1.0}
     expected = np.exp(posterior.log_probabilities(made, x))[:, 1]
@@ -403,19 +402,14 @@ def test_conjugate_model_is_recovered(seed: int) -> None:
     f = np.column_stack([np.ones(3), new])
     spread = np.sqrt(c_n / a_n * (1 + np.einsum("ni,ij,nj->n", f, v_n, f)))
     predictive = stats.t(2 * a_n, f @ m_n, spread)
-    for shift in (-2.0, -0.5, 0.0, 1.0):
-        target = f @ m_n + shift * spread
-        ours = np.exp(posterior.log_density(made, new, target[:, None]))
-        means = f @ beta.T
-        each = stats.norm.pdf(target[:, None], means, np.sqrt(noise))
-        error = each.std(axis=1) / np.sqrt(chains)
-        assert np.all(np.abs(ours - predictive.pdf(target)) < 5 * error)
-    levels = np.array([0.05, 0.9])
-    quantiles = posterior.quantiles(made, new, levels)[:, 0]
-    for index, level in enumerate(levels):
-        # In probability: what the exact law says of our quantile. A draw's CDF varies by < 1 / 2.
-        found = predictive.cdf(quantiles[:, index])
-        assert np.all(np.abs(found - level) < 5 * 0.5 / np.sqrt(chains))
+    shifts = np.array([-2.0, -0.5, 0.0, 1.0])
+    target = (f @ m_n)[:, None] + shifts * spread[:, None]
+    repeated = np.repeat(new, len(shifts), axis=0)
+    ours = np.exp(posterior.log_density(made, repeated, target.reshape(-1, 1))).reshape(3, -1)
+    each = stats.norm.pdf(target[..., None], (f @ beta.T)[:, None], np.sqrt(noise))
+    error = each.std(axis=2) / np.sqrt(chains)
+    expected = np.stack([predictive.pdf(column) for column in target.T], axis=1)
+    assert np.all(np.abs(ours - expected) < 5 * error)
 
 
 # -- T26: calibration -----------------------------------------------------------------------------

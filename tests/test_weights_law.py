@@ -71,12 +71,16 @@ def test_no_data_gives_the_prior(name: str, seed: int) -> None:
     # From a fixed start; the two blocks of the prior (scales, coefficients) mix within a few sweeps.
     running = fit.begin(seeds)
     schedule = fit.Schedule(warmup=40, kept=1, thinning=1, body_moves=0)
-    after = jax.tree.map(np.asarray, fit.run(setting.engine, running, batch, schedule).running.state)
+    after = jax.tree.map(
+        np.asarray, fit.run(setting.engine, running, batch, schedule).running.state
+    )
 
     theta = joint.prior_draws(rng, chains, setting)
     z = None
     if after.latents is not None:
-        z = setting.x + setting.engine.model.latent_scale * rng.standard_normal(after.latents.z.shape)
+        z = setting.x + setting.engine.model.latent_scale * rng.standard_normal(
+            after.latents.z.shape
+        )
     # Coefficients of one chain are one draw; y takes no part in the functionals as zeros.
     nothing = np.zeros((chains, 5, setting.n_targets))
     found = [
@@ -96,9 +100,10 @@ def test_weight_twenty_on_one_row(seed: int) -> None:
     def density(b: float) -> float:
         return stats.norm.pdf(b, scale=2) * (1 + np.exp(-b)) ** -20.0
 
-    mass, first, second = (
-        integrate.quad(lambda b: b**power * density(b), -10, 20)[0] for power in range(3)  # noqa: B023
-    )
+    def moment(power: int) -> float:
+        return integrate.quad(lambda b: b**power * density(b), -10, 20)[0]
+
+    mass, first, second = moment(0), moment(1), moment(2)
     mean = first / mass
     deviation = (second / mass - mean**2) ** 0.5
     assert (mean, deviation) == (pytest.approx(3.51, abs=0.005), pytest.approx(1.06, abs=0.005))
@@ -192,9 +197,7 @@ def test_weight_two_has_the_law_of_two_rows(name: str, seed: int) -> None:
         pytest.param("multinomial", np.float32, 1e-4, marks=pytest.mark.slow),
     ],
 )
-def test_weight_two_is_two_rows_to_em(
-    name: str, dtype: Any, tolerance: float, seed: int
-) -> None:
+def test_weight_two_is_two_rows_to_em(name: str, dtype: Any, tolerance: float, seed: int) -> None:
     likelihood, y = HEADS[name]
     prior, body = Ridge(intercept_scale=2.5), MLP((4,), "tanh")
     engine = EM(Model(likelihood, prior, body), Adam(batch_size=8))

@@ -196,7 +196,7 @@ def regression(data: Data, seed: int, options: Options) -> Outcome:
     with warnings.catch_warnings(record=True) as caught:
         model = DeepBayesRegressor(random_state=seed, **options).fit(data.x_train, data.y_train)
     x, y = data.x_test, data.y_test
-    prediction = model.predict(x)
+    prediction = np.asarray(model.predict(x))
     intervals = model.predict_interval(x, list(CURVE))
     nll = metrics.negative_log_likelihood(model.log_predictive_density(x, y))
     samples = model.sample_y(x, SAMPLES, random_state=seed)
@@ -292,7 +292,7 @@ def _verdict(coverage: Floats, n: int, things: str) -> str:
         )
         if np.any(which)
     ]
-    return " and ".join(findings) or f"as often as it should, so these {things} can be believed"
+    return " and ".join(findings) or f"nowhere apart by more than chance allows for {n} rows"
 
 
 def _levels(which: NDArray[np.bool_]) -> str:
@@ -300,7 +300,7 @@ def _levels(which: NDArray[np.bool_]) -> str:
 
 
 def _picture_of_intervals(y: Floats, prediction: Floats, intervals: Floats, label: str) -> Picture:
-    axes = plots.new_axes()
+    figure, axes = plots.new_figure()
     chosen = intervals[:, :, [CURVE.index(level) for level in COVERAGES]]
     plots.predicted_intervals(axes, y, prediction, chosen, COVERAGES, label)
     outside = round(len(y) * (1.0 - metrics.coverage(y, chosen[:, :, -1])))
@@ -309,7 +309,7 @@ def _picture_of_intervals(y: Floats, prediction: Floats, intervals: Floats, labe
         f"their 95 % interval, where {0.05 * len(y):.1f} are expected."
     )
     return Picture(
-        axes.figure,
+        figure,
         caption,
         f"Vertical bars of predicted intervals for {len(y)} test rows, sorted by their prediction, "
         "with the observed values as dots and those outside the widest interval as crosses.",
@@ -317,7 +317,7 @@ def _picture_of_intervals(y: Floats, prediction: Floats, intervals: Floats, labe
 
 
 def _picture_of_coverage(coverage: Floats, n: int, things: str) -> Picture:
-    axes = plots.new_axes()
+    figure, axes = plots.new_figure()
     plots.interval_calibration(axes, CURVE, coverage, n)
     caption = (
         f"How often {things} hold the truth, against how often they should: "
@@ -326,26 +326,25 @@ def _picture_of_coverage(coverage: Floats, n: int, things: str) -> Picture:
     pairs = ", ".join(
         f"{100 * a:g} %: {100 * b:.1f} %" for a, b in zip(CURVE, coverage, strict=True)
     )
-    return Picture(axes.figure, caption, f"Observed against nominal coverage. {pairs}.")
+    return Picture(figure, caption, f"Observed against nominal coverage. {pairs}.")
 
 
 def _picture_of_pit(pit: Floats) -> Picture:
-    axes = plots.new_axes()
+    figure, axes = plots.new_figure()
     plots.pit_histogram(axes, pit)
     shares = np.histogram(pit, bins=10, range=(0, 1))[0] / len(pit)
     low, high = plots.chance_band(0.1, len(pit))
     outside = int(np.sum((shares < low) | (shares > high)))
     caption = (
         "Where observations fall in their predictive distributions, flat if those are right, a U if "
-        f"they are too narrow: {outside} of 10 bars leave the band of chance, where one in two "
-        "such figures has one."
+        f"they are too narrow: {outside} of 10 bars leave the band of chance, where 0.5 are expected."
     )
     text = "Histogram of the probability integral transform; shares of its ten bars: "
-    return Picture(axes.figure, caption, text + ", ".join(f"{share:.3f}" for share in shares) + ".")
+    return Picture(figure, caption, text + ", ".join(f"{share:.3f}" for share in shares) + ".")
 
 
 def _picture_of_reliability(happened: NDArray, stated: Floats, label: str) -> Picture:
-    axes = plots.new_axes()
+    figure, axes = plots.new_figure()
     plots.reliability(axes, happened, stated, label=label)
     error = metrics.expected_calibration_error(happened, stated, 10)
     caption = (
@@ -355,12 +354,12 @@ def _picture_of_reliability(happened: NDArray, stated: Floats, label: str) -> Pi
     )
     curve = metrics.calibration_curve(happened, stated, 10)
     points = ", ".join(f"{a:.3f}: {b:.3f}" for a, b in zip(curve[0], curve[1], strict=True))
-    return Picture(axes.figure, caption, f"Reliability diagram, predicted: observed. {points}.")
+    return Picture(figure, caption, f"Reliability diagram, predicted: observed. {points}.")
 
 
 def _picture_of_traces(model: Any, draws: Floats, label: str) -> Picture:
     chains = draws.reshape(model.diagnostics_["chains"], -1)
-    axes = plots.new_axes()
+    figure, axes = plots.new_figure()
     plots.traces(axes, chains, label)
     caption = (
         f"Draws of one prediction, a line for each of {len(chains)} chains: a line should wander "
@@ -368,9 +367,7 @@ def _picture_of_traces(model: Any, draws: Floats, label: str) -> Picture:
         "which predictions are averaged."
     )
     means = ", ".join(f"{mean:.2f}" for mean in chains.mean(axis=1))
-    return Picture(
-        axes.figure, caption, f"Traces of {len(chains)} chains; their means are {means}."
-    )
+    return Picture(figure, caption, f"Traces of {len(chains)} chains; their means are {means}.")
 
 
 def _write(path: Path, seed: int, outcomes: list[Outcome]) -> None:

@@ -28,7 +28,7 @@ from scalemix import metrics
 __all__ = [
     "chance_band",
     "interval_calibration",
-    "new_axes",
+    "new_figure",
     "pit_histogram",
     "predicted_intervals",
     "predictive_band",
@@ -45,11 +45,8 @@ TEXT = 9.0
 CHANCE = 0.95
 
 
-def new_axes(width: float = 4.8, height: float = 3.2) -> Axes:
-    """Empty Axes in a figure of their own, of this size in inches.
-
-    The figure is `axes.figure`; it draws by Agg and is unknown to pyplot.
-    """
+def new_figure(width: float = 4.8, height: float = 3.2) -> tuple[Figure, Axes]:
+    """A figure of this size in inches that draws by Agg and is unknown to pyplot, and its Axes."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
@@ -59,7 +56,7 @@ def new_axes(width: float = 4.8, height: float = 3.2) -> Axes:
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(GREY)
-    return axes
+    return figure, axes
 
 
 def chance_band(probability: ArrayLike, n: ArrayLike) -> Floats:

@@ -14,7 +14,7 @@ does meets both, and medians over the turns are printed.
 import statistics
 import time
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -62,14 +62,18 @@ def rows(likelihood: Likelihood, n: int, generator: np.random.Generator) -> Batc
     """Rows of a smooth function with noise, in the form of the likelihood's targets."""
     x = generator.standard_normal((n, INPUTS)).astype(np.float32)
     width = CLASSES if likelihood.target == "indicators" else 1
-    score = np.sin(x[:, :width]) + x[:, width : 2 * width]
-    score = score + generator.standard_normal(score.shape)
+    score = np.sin(x[:, :width]) + x[:, width : 2 * width] + generator.standard_normal((n, width))
     targets = {
         "real": score,
         "signs": np.where(score > 0, 1, -1),
         "indicators": score == score.max(axis=1, keepdims=True),
     }
-    return padded(Batch(x, targets[likelihood.target].astype(np.float32), np.ones(n, np.float32)))
+    arrays: tuple[Any, ...] = (
+        x,
+        targets[likelihood.target].astype(np.float32),
+        np.ones_like(x[:, 0]),
+    )
+    return padded(Batch(*arrays))
 
 
 def settings() -> Iterator[tuple[Likelihood, float]]:

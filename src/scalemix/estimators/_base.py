@@ -56,11 +56,11 @@ class DeepBayes(BaseEstimator):
         return _single(self._scaling_x.forward(self._features(X, reset=False)), "X")
 
     def _weights(self, sample_weight: ArrayLike | None, x: Floats) -> Floats:
-        if sample_weight is not None and not np.any(np.asarray(sample_weight)):
-            raise ValueError(
-                "found sample_weight that is 0 throughout; give some row a weight above 0"
-            )
-        return _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
+        weights = _check_sample_weight(sample_weight, x, dtype=np.float64, ensure_non_negative=True)
+        # Newer versions of scikit-learn have said so already.
+        if not np.any(weights):
+            raise ValueError("found sample weights that are all 0; expected a non-zero number")
+        return weights
 
     def _run(self, model: Model, x: Floats, y: Floats, weights: Floats) -> None:
         """Run the chains on rows in the units of the fit and keep what prediction needs."""
