@@ -425,23 +425,21 @@ def test_logit_is_backpropagation(seed: int) -> None:
     assert coefficients.dtype == jnp.float32
 
     def predict(weights: tuple) -> jax.Array:
-        return top.predictor(weights[1], body(weights[0], batch.x))[:, 0]
+        return top.predictor(weights[1], body(weights[0], batch.x))
 
-    weights = (parameters, coefficients)
-    eta = predict(weights)
-    w, h = Logit().expect((), batch.y, eta[:, None], batch.power, jnp.arange(1))
-    labels = (batch.y[:, 0] + 1) / 2
-
-    def surrogate(weights: tuple) -> jax.Array:
-        return jnp.sum(0.5 * w[:, 0] * predict(weights) ** 2 - h[:, 0] * predict(weights))
+    def surrogate(weights: tuple, w: jax.Array, h: jax.Array) -> jax.Array:
+        return jnp.sum(0.5 * w * predict(weights) ** 2 - h * predict(weights))
 
     def cross_entropy(weights: tuple) -> jax.Array:
-        eta = predict(weights)
+        eta, labels = predict(weights), (batch.y + 1) / 2
         return jnp.sum(jax.nn.softplus(eta) - labels * eta)
 
-    ours, expected = (
-        jax.jit(jax.grad(function))(weights) for function in (surrogate, cross_entropy)
-    )
+    @jax.jit
+    def gradients(weights: tuple) -> tuple:
+        quadratic = Logit().expect((), batch.y, predict(weights), batch.power, jnp.arange(1))
+        return jax.grad(surrogate)(weights, *quadratic), jax.grad(cross_entropy)(weights)
+
+    ours, expected = gradients((parameters, coefficients))
     size = max(float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(expected))
     for mine, theirs in zip(jax.tree.leaves(ours), jax.tree.leaves(expected), strict=True):
         assert np.abs(np.asarray(mine - theirs)).max() < 1e-5 * size

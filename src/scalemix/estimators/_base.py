@@ -65,7 +65,7 @@ class DeepBayes(BaseEstimator):
     def _run(self, model: Model, x: Floats, y: Floats, weights: Floats) -> None:
         """Run the chains on rows in the units of the fit and keep what prediction needs."""
         x, y, weights = _without_fractions(model, x, y, weights)
-        settings = _settings.settle(self.get_params(deep=False), model, len(x))
+        settings = _settings.settle(self.get_params(deep=False), model, len(x), y.shape[1])
         rows: Any = (_single(x, "X"), _single(y, "y"), _single(weights, "sample_weight"))
         batch = padded(Batch(*rows))
         random = check_random_state(self.random_state)

@@ -33,7 +33,8 @@ PARAMETERS = """Parameters
         Independent starts, run side by side.
     n_warmup, n_draws, thinning : int or "auto", default="auto"
         Sweeps of "gibbs" before the first draw is kept (auto: `max_epochs` and 50 more), sweeps after
-        it (350), and how many of those make one kept draw (5).
+        it (auto: 70 times the thinning), and how many of those make one kept draw (auto: 5; up to 40
+        where classes are augmented and rows are few).
     copies, copies_schedule, copies_target : int, str, str, default=10, "geometric", "map"
         Of "j_copies": J; "geometric" raises it over two thirds of the sweeps, "constant" does not;
         "map" copies the prior too, "mle" does not.

@@ -19,9 +19,11 @@ SETTLING = 50
 """Sweeps of the warm-up after the body's last move."""
 KEPT = 70
 """Draws kept of a chain by default."""
-THINNING, SLOW_THINNING, MANY_ROWS = 5, 20, 4000
-"""Sweeps that make one kept draw by default: more where omega is drawn, which mixes more slowly and
-costs little while rows are few."""
+THINNING, MOST_THINNING = 5, 40
+"""Sweeps that make one kept draw by default. Where omega is drawn the chains mix more slowly, so they
+are thinned more, as far as `OMEGAS` allows."""
+OMEGAS = 2e7
+"""Draws of omega that a fit may cost before the thinning is lowered (about 2 s)."""
 ANNEALED = 2 / 3
 """The share of a `j_copies` run in which J rises; the rest is kept."""
 STEPS_AN_EPOCH = 16
@@ -73,8 +75,8 @@ def model(given: dict[str, Any], chosen: Likelihood, standardised: bool) -> Mode
     return Model(chosen, prior(given["prior"], intercept), body, scales, latent_scale)
 
 
-def settle(given: dict[str, Any], fitted: Model, n_rows: int) -> Settings:
-    """Engine and schedule."""
+def settle(given: dict[str, Any], fitted: Model, n_rows: int, k: int) -> Settings:
+    """Engine and schedule for n rows and k predictors."""
     update = Adam(
         learning_rate=float(given["learning_rate"]),
         batch_size=_batch_size(given["batch_size"], n_rows),
@@ -97,7 +99,7 @@ def settle(given: dict[str, Any], fitted: Model, n_rows: int) -> Settings:
         )
         kept = max(epochs - annealing, 1)
         return Settings(engine, Schedule(epochs - kept, kept, 1, epochs))
-    return Settings(Gibbs(fitted, update), _sampling_schedule(given, fitted, n_rows))
+    return Settings(Gibbs(fitted, update), _sampling_schedule(given, fitted, n_rows * k))
 
 
 def _batch_size(value: int | str, n_rows: int) -> int:
@@ -107,14 +109,16 @@ def _batch_size(value: int | str, n_rows: int) -> int:
     return int(np.clip(2 ** np.floor(np.log2(max(n_rows, 1) / STEPS_AN_EPOCH)), 16, 1024))
 
 
-def _sampling_schedule(given: dict[str, Any], fitted: Model, n_rows: int) -> Schedule:
+def _sampling_schedule(given: dict[str, Any], fitted: Model, n_omegas: int) -> Schedule:
     """The body moves once a sweep for `max_epochs` sweeps of the warm-up, then it stays."""
     has_body = bool(fitted.body.hidden_layer_sizes) or fitted.body.output is not None
     moves = int(given["max_epochs"]) if has_body else 0
     warmup = given["n_warmup"]
     warmup = moves + SETTLING if warmup == "auto" else int(warmup)
-    slow = fitted.likelihood.name != "gaussian" and n_rows <= MANY_ROWS
-    thinning = SLOW_THINNING if slow else THINNING
+    thinning = THINNING
+    if fitted.likelihood.name != "gaussian":
+        affordable = OMEGAS / (KEPT * int(given["n_chains"]) * n_omegas)
+        thinning = int(np.clip(affordable, THINNING, MOST_THINNING))
     if given["thinning"] != "auto":
         thinning = int(given["thinning"])
     draws = KEPT * thinning if given["n_draws"] == "auto" else int(given["n_draws"])
