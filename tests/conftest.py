@@ -2,18 +2,19 @@
 
 import hashlib
 import os
-from importlib.metadata import version
 from collections.abc import Iterator
+from importlib.metadata import version
 
 # Read when JAX is imported, so these stand before it. Commands that a test starts inherit them.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")  # the same numbers with and without an accelerator
 os.environ.setdefault("MPLBACKEND", "agg")  # figures need no screen
 # Tests compile hundreds of programs and run each for a moment: half of the usual optimisation
 # halves their time. Commands that a test starts for a user's sake run without it.
-CHEAP_COMPILATION = "--xla_backend_optimization_level=1"
-if version("jaxlib") < "0.10":
-    CHEAP_COMPILATION += " --xla_cpu_use_fusion_emitters=false"
-os.environ.setdefault("XLA_FLAGS", CHEAP_COMPILATION)
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=1"
+    + (" --xla_cpu_use_fusion_emitters=false" if version("jaxlib") < "0.10" else ""),
+)
 
 import jax
 import numpy as np

@@ -221,30 +221,43 @@ class Planted(Gibbs):
         return new._replace(coefficients=spoilt), info._replace(finite=info.finite & ~bad)
 
 
-def planted(failing: list[int]) -> fit.Fitted:
+PLANTED = fit.Schedule(warmup=20, kept=5, thinning=4, body_moves=0)
+"""Chunks of four sweeps."""
+
+
+def planted(failing: list[int], schedule: fit.Schedule = PLANTED) -> fit.Fitted:
     model = Model(Gaussian(), Ridge(1.0, intercept_scale=1.0), MLP(()))
     marked = np.isin(np.arange(60), failing)
     engine = Planted(model, Adam(), failing=marked)
     batch = padded(rows(0, Gaussian()))
-    schedule = fit.Schedule(warmup=20, kept=20, thinning=1, body_moves=0)
     return fit.run(engine, fit.begin(seeds_of(1, 2)), batch, schedule)
 
 
 def test_a_failed_sweep_is_undone_and_counted() -> None:
-    """Sweep 3 of the warm-up, 25 and 26 of the draws: left out, and the chain goes on."""
-    health, draws = (result := planted([3, 25, 26])).running.health, result.draws.coefficients
-    assert np.asarray(health.failures).tolist() == [3, 3]
+    """Sweep 3 of the warm-up, 27 to 31 of the draws: left out, and the chain goes on."""
+    result = planted([3, *range(27, 32)])
+    health, draws = result.running.health, result.draws.coefficients
+    assert np.asarray(health.failures).tolist() == [6, 6]
     assert np.asarray(health.first).tolist() == [3, 3]
     assert np.asarray(health.streak).tolist() == [0, 0]
     assert np.asarray(health.parts).tolist() == [[False, True, False, False]] * 2
     assert np.all(np.isfinite(draws))
-    # Draw i is sweep 20 + i.
-    assert np.array_equal(draws[:, 5], draws[:, 4])
-    assert np.array_equal(draws[:, 6], draws[:, 4])
-    assert np.all(draws[:, 7] != draws[:, 6])
+    # Draws after 24, 28, 32, 36, 40 sweeps: nothing happened between the second and the third.
+    assert np.array_equal(draws[:, 2], draws[:, 1])
+    assert np.all(draws[:, 3] != draws[:, 2])
     clean = planted([]).running.health
     assert np.asarray(clean.failures).tolist() == [0, 0]
     assert np.asarray(clean.first).tolist() == [-1, -1]
+
+
+def test_a_short_run_is_healed_too() -> None:
+    """Its chunks are single sweeps: one that fails is not yet a chain that cannot go on."""
+    short = fit.Schedule(warmup=5, kept=5, thinning=1, body_moves=0)
+    result = planted([0, 1], short)
+    assert np.asarray(result.running.health.failures).tolist() == [2, 2]
+    assert np.all(np.isfinite(result.draws.coefficients))
+    with pytest.raises(fit.NotFinite):
+        planted(list(range(60)), short)
 
 
 @pytest.mark.parametrize(("failing", "first"), [(range(60), 0), (range(12, 60), 12)])

@@ -48,7 +48,7 @@ def test_band_of_chance_is_binomial(n: int, probability: float) -> None:
 
 
 def test_intervals_are_sorted_and_misses_are_marked() -> None:
-    y = np.array([5.0, -3.0, 0.5, 10.0])
+    y = np.array([5.5, -3.0, 0.5, 10.0])
     prediction = np.array([4.0, 0.0, 1.0, 3.0])  # order: rows 1, 2, 3, 0
     half = np.array([1.0, 2.0])
     intervals = prediction[:, None, None] + np.array([-1.0, 1.0])[:, None] * half
@@ -56,8 +56,8 @@ def test_intervals_are_sorted_and_misses_are_marked() -> None:
     plots.predicted_intervals(axes, y, prediction, intervals, (0.5, 0.9), "length (m)")
     drawn = lines(axes)
     np.testing.assert_array_equal(drawn["prediction"], [[0, 0], [1, 1], [2, 3], [3, 4]])
-    # Rows 1 (-3 in [-2, 2]) and 3 (10 in [1, 5]) miss the 90 % interval; row 0 only touches 50 %.
-    np.testing.assert_array_equal(drawn["observed"], [[1, 0.5], [3, 5]])
+    # Rows 1 (-3 in [-2, 2]) and 3 (10 in [1, 5]) miss the 90 % interval; row 0 (5.5) only the 50 % one.
+    np.testing.assert_array_equal(drawn["observed"], [[1, 0.5], [3, 5.5]])
     np.testing.assert_array_equal(drawn["observed, outside 90 %"], [[0, -3], [2, 10]])
     np.testing.assert_array_equal(
         collection(axes, "90 % interval"),
@@ -94,7 +94,7 @@ def test_histogram_shows_shares(seed: int) -> None:
 def test_reliability_by_sorting(seed: int) -> None:
     """Without ties, bins of equal mass are the sorted rows cut into equal parts."""
     generator = np.random.default_rng(seed)
-    confidence = generator.permutation(np.linspace(0.01, 0.99, 60))
+    confidence = generator.permutation(np.linspace(0.1, 0.99, 60) ** 2)
     correct = generator.random(60) < confidence
     _, axes = plots.new_figure()
     plots.reliability(axes, correct, confidence, bins=6, label="rain")

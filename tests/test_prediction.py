@@ -492,8 +492,8 @@ def test_ranks_of_narrowed_draws_are_not() -> None:
 def test_intervals_cover_what_they_say() -> None:
     """90 % predictive intervals hold 90 % of new observations, to three standard errors.
 
-    y lies in the central interval of the averaged CDF where that CDF is between .05 and .95. With
-    31 draws a chain the average is still a little narrow: .7 % by simulation, below half an error.
+    y lies in the central interval of the averaged CDF where that CDF is between .05 and .95. An
+    average over 31 draws makes it narrower by some tenths of a per cent, a quarter of an error.
     """
     probability = simulated().probability
     covered = np.mean((probability > 0.05) & (probability < 0.95))

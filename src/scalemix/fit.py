@@ -266,7 +266,7 @@ class _Program(NamedTuple):
             parts.append(jax.device_get(kept))
             time = min(running.time + self.length * thinning, end)
             running = Running(running.keys, time, state, health)
-            _refuse_failed(running)
+            _refuse_failed(running, done=time == end)
             if progress is not None:
                 progress(name, time - first, sweeps)
         n_kept = -(-sweeps // thinning)
@@ -277,10 +277,11 @@ class _Program(NamedTuple):
         return running, jax.tree.map(joined, *parts)
 
 
-def _refuse_failed(running: Running) -> None:
-    """Raise when a chain cannot be healed: it fails at every sweep, whatever its key."""
+def _refuse_failed(running: Running, done: bool) -> None:
+    """Raise when a chain cannot be healed: it fails too often in a row, or in all of a short run."""
     health = jax.device_get(running.health)
-    lost = np.flatnonzero((health.streak >= PATIENCE) | (health.failures >= running.time))
+    hopeless = done & (health.failures >= running.time)
+    lost = np.flatnonzero((health.streak >= PATIENCE) | hopeless)
     if lost.size == 0:
         return
     chain = lost[0]

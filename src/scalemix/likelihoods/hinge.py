@@ -99,7 +99,7 @@ class Hinge(Classification):
 
         # The logit is 4 eta / tau_0^2 between the kinks, and half as steep beyond them.
         inner = [parameters * logit / 4 for logit in LOGITS]
-        cuts = [1.0, *(jnp.where(cut < 1, cut, 2 * cut - 1) for cut in inner)]
+        cuts: list[Array | float] = [1.0, *(jnp.where(cut < 1, cut, 2 * cut - 1) for cut in inner)]
         both = (*cuts, *(-cut for cut in cuts))
 
         def one(mean: Array) -> Array:
