@@ -44,7 +44,11 @@ def scalemix(
     """Run the command in a process of its own, some code before it."""
     command = [sys.executable, "-c", f"{before}\n{RUN}", *arguments]
     # The same package as here, whatever folder the process stands in.
-    environment = os.environ | {"PYTHONPATH": str(Path(cli.__file__).parents[1]), "TERM": "xterm"}
+    environment = os.environ | {
+        "PYTHONPATH": str(Path(cli.__file__).parents[1]),
+        "PYTHONUNBUFFERED": "",  # as users have it: a closed pipe is met at the last flush
+        "TERM": "xterm",
+    }
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | options
     return subprocess.run(command, text=True, cwd=folder, env=environment, check=False, **pipes)
 

@@ -86,19 +86,31 @@ def joined(*parts: np.ndarray) -> np.ndarray:
     return np.concatenate(parts, axis=1)
 
 
-def test_a_resumed_run_is_the_uninterrupted_one() -> None:
-    """To the last bit: 10 + 12 sweeps and 3 more, against 10 + 15."""
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((4, 3), (1, 3)), ((2, 4), (1, 7))],
+    ids=["at a draw", "between draws, other chunks"],
+)
+def test_a_resumed_run_is_the_uninterrupted_one(
+    first: tuple[int, int], second: tuple[int, int]
+) -> None:
+    """To the last bit: 10 + 12 or 18 sweeps and the rest of 25 after them, against 10 + 15."""
     batch, seeds = padded(rows(0, Gaussian())), seeds_of(1)
-    whole = fitted(Gaussian(), seeds, batch)
-    first = fitted(Gaussian(), seeds, batch, SCHEDULE._replace(kept=4))
-    rest = SCHEDULE._replace(warmup=0, kept=1)
-    second = fit.run(engine_of(Gaussian()), first.running, batch, rest)
-    assert second.running.time == whole.running.time == 25
-    assert second.warmup is None
-    compare(jax.device_get(second.running), jax.device_get(whole.running))
-    compare(jax.tree.map(joined, first.trace, second.trace), whole.trace)
-    # The body's 20 moves are over: the second run keeps one body for however many draws.
-    compare(jax.tree.map(joined, first.draws, second.draws), whole.draws)
+    schedule = SCHEDULE._replace(body_moves=30)
+    whole = fitted(Gaussian(), seeds, batch, schedule)
+    kept, thinning = first
+    begun = fitted(Gaussian(), seeds, batch, schedule._replace(kept=kept, thinning=thinning))
+    kept, thinning = second
+    rest = schedule._replace(warmup=0, kept=kept, thinning=thinning)
+    ended = fit.run(engine_of(Gaussian()), begun.running, batch, rest)
+    assert ended.running.time == whole.running.time == 25
+    assert ended.warmup is None
+    compare(jax.device_get(ended.running), jax.device_get(whole.running))
+    last = jax.tree.map(lambda leaf: leaf[:, -1:], (whole.draws, whole.trace))
+    compare((ended.draws, ended.trace), last)
+    if first == (4, 3):
+        compare(jax.tree.map(joined, begun.trace, ended.trace), whole.trace)
+        compare(jax.tree.map(joined, begun.draws, ended.draws), whole.draws)
 
 
 def test_a_resumed_run_knows_that_the_body_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,15 +168,14 @@ def _prepare(out: Path, *names: str) -> None:
 
 @contextmanager
 def _progress() -> Iterator[Callable[[str], None]]:
-    """Something to tell what happens now: one line that moves on standard error, if a terminal."""
+    """Something to tell what happens now: one line on standard error, which moves, and goes away.
+
+    Where standard error is no terminal Rich shows nothing.
+    """
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda message: None
-        return
-    with console.status("") as status:
+    with Console(stderr=True).status("") as status:
         yield lambda message: status.update(Text(message, style="dim"))
 
 

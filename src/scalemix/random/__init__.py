@@ -12,6 +12,8 @@ draws of a shorter one.
 - `gamma`: Gamma with rate 1, of one array and for few draws: quick to compile
 """
 
+from typing import NoReturn
+
 from scalemix.random._gamma import gamma
 from scalemix.random._inverse_gaussian import generalized_inverse_gaussian, inverse_gaussian
 from scalemix.random._polya_gamma import polya_gamma, polya_gamma_mean, polya_gamma_variance
@@ -24,3 +26,8 @@ __all__ = [
     "polya_gamma_mean",
     "polya_gamma_variance",
 ]
+
+
+def __getattr__(name: str) -> NoReturn:
+    """Refuse a sampler that does not exist, with the list of those that do."""
+    raise AttributeError(f"scalemix.random has no {name!r}; it has {', '.join(__all__)}")
