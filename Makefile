@@ -9,7 +9,8 @@ VENV ?= .venv
 override BIN := $(VENV)/bin
 override INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 override PACKAGE := src/scalemix
-override SOURCES := src tests docs/conf.py
+override SOURCES := src tests docs/conf.py docs/make_figures.py
+override PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 .PHONY: demo test test-all lint format docs constraints clean help
 
@@ -17,10 +18,10 @@ demo: $(VENV)/.with-nothing ## install, fit embedded data, write demo/report.htm
 	$(BIN)/scalemix demo --out demo
 
 test: $(VENV)/.with-test ## the tests, without the slow ones
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-all: $(VENV)/.with-test ## every test
-	$(BIN)/python -m pytest -m ""
+	$(PYTEST) -m ""
 
 lint: $(VENV)/.with-lint ## ruff (rules and format) and mypy
 	$(BIN)/ruff check $(SOURCES)

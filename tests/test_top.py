@@ -87,6 +87,19 @@ def test_singular_matrix_is_jittered_and_counted(seed: int) -> None:
     assert precision @ solution == pytest.approx(linear, rel=1e-6, abs=1e-6)
 
 
+def test_jitter_knows_the_units_of_the_columns() -> None:
+    """Two equal columns call for jitter; one of scale 1e-9 beside them does not feel it.
+
+    1e-10 on its own precision of 1e-18 would be everything; of its unit diagonal it is nothing.
+    """
+    precision = np.diag([1.0, 1.0, 1e-18, 4.0])
+    precision[0, 1] = precision[1, 0] = 1 + 1e-12
+    factor = factorise(jnp.asarray(precision))
+    assert int(factor.jitters) >= 1
+    solution = np.asarray(solve(factor, jnp.array([1.0, 1.0, 1e-9, 2.0])))
+    assert solution[2:] == pytest.approx([1e9, 0.5], rel=1e-8)
+
+
 def test_jitter_is_raised_tenfold_until_it_is_enough() -> None:
     """A correlation of 1 + 2e-6: the eigenvalue -2e-6 takes 1e-10 up to 1e-5, six times."""
     precision = np.eye(4)
