@@ -454,7 +454,7 @@ def test_latents(likelihood, copies, omegas, key, seed, monkeypatch) -> None:
 def test_latents_use_the_omega_of_their_sweep(omegas, key, seed) -> None:
     """Systematic scan: the weights drawn given the old eta are part of the state."""
     batch, coefficients = problem(seed, Logit())
-    model = model_of(Logit(), latents=True)
+    model = model_of(Logit(), Ridge(1.0, intercept_scale=1.0), latents=True)
     engine = Gibbs(model, Adam())
     start = Latents(batch.x[None], jnp.zeros((WIDTH, WIDTH)))
     state = state_of(model, coefficients, start)

@@ -187,6 +187,13 @@ def test_values_beyond_float32_are_refused() -> None:
         DeepBayesRegressor(**SMALL, standardize=False).fit(X * 1e300, Y)
 
 
+def test_no_prediction_is_nan(regressor: DeepBayesRegressor) -> None:
+    with pytest.raises(ValueError, match="row 1 has no prediction"):
+        regressor.predict(np.array([[0, 0, 0], [2e38, -2e38, 2e38]]))
+    with pytest.raises(ValueError, match="the body or its features"):
+        DeepBayesRegressor(**(SMALL | {"learning_rate": 1e30})).fit(X, Y)
+
+
 def test_methods_refuse_what_they_cannot_do(
     regressor: DeepBayesRegressor, classifier: DeepBayesClassifier
 ) -> None:

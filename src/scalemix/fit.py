@@ -43,13 +43,13 @@ class Health(NamedTuple):
     first: Int[Array, ""]
     """Index of the first failed sweep, -1 if there was none."""
     parts: Bool[Array, " 4"]
-    """Whether body, top, scales or latents were ever not finite."""
+    """Whether body, top, scales or latents were ever not finite; none of them: the features were."""
     jitters: Int[Array, ""]
     """Factorisations that needed jitter."""
     body_steps: Int[Array, ""]
 
 
-PARTS = ("the body's weights", "the top layer", "a scale", "the latents")
+PARTS = ("the body or its features", "the top layer", "a scale", "the latents")
 CAUSES = (
     "a learning rate that is too large, or targets of very different sizes (standardize=True helps)",
     "features that do not vary, under a flat prior (prior='ridge' helps)",
@@ -226,6 +226,7 @@ def run(
     running, warmup = program.run(running, "warm-up", schedule.warmup, points, progress)
     total = schedule.kept * schedule.thinning
     running, (draws, trace) = program.run(running, "draws", total, schedule.kept, progress)
+    _refuse_diverged(trace)
     if not program.keep_body:
         assert running.state is not None
         body = jax.tree.map(lambda leaf: np.asarray(leaf)[:, None], running.state.body)
@@ -275,6 +276,16 @@ class _Program(NamedTuple):
             return np.concatenate(leaves, axis=1)[:, :n_kept]
 
         return running, jax.tree.map(joined, *parts)
+
+
+def _refuse_diverged(trace: Trace) -> None:
+    """Raise when kept draws are so far out that their log posterior overflows."""
+    lost = ~np.isfinite(trace.monitor.log_joint).all(axis=1)
+    if lost.any():
+        raise NotFinite(
+            f"chain {np.argmax(lost)} diverged: its log posterior is not finite, so {PARTS[0]} or the "
+            f"top layer is out of all proportion; the likely cause is {CAUSES[0]}"
+        )
 
 
 def _refuse_failed(running: Running, done: bool) -> None:

@@ -157,7 +157,15 @@ def _chunked(
             parts.append(jax.device_get(function(posterior.model, posterior.draws, *chunk)))
 
     def joined(*leaves: np.ndarray) -> np.ndarray:
-        return np.concatenate(leaves)[: len(x)].astype(np.float64)
+        whole = np.concatenate(leaves)[: len(x)].astype(np.float64)
+        lost = np.isnan(whole).reshape(len(x), -1).any(axis=1)
+        if lost.any():
+            raise ValueError(
+                f"row {np.argmax(lost)} has no prediction: its inputs, up to "
+                f"{np.abs(x[np.argmax(lost)]).max():.1g} in the units of the fit, overflow float32; "
+                "expected inputs nearer to the training data"
+            )
+        return whole
 
     return jax.tree.map(joined, *parts)
 

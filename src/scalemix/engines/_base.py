@@ -58,7 +58,7 @@ class Info(NamedTuple):
     body_steps: Int[Array, ""]
     """Steps that the body update took."""
     finite: Bool[Array, ""]
-    """Whether the new state is finite throughout."""
+    """Whether the new state and its features are finite throughout."""
 
 
 class Monitor(NamedTuple):
@@ -193,7 +193,8 @@ class Engine(eqx.Module):
                 key_latents, state, features, quadratics, batch, powers.copies
             )
             state = state._replace(latents=latents)
-        return state, Info(jitters, steps, finite(state._replace(memory=None)))
+        healthy = finite((state._replace(memory=None), features))
+        return state, Info(jitters, steps, healthy)
 
     def move(
         self,
