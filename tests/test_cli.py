@@ -139,27 +139,30 @@ def test_standard_output_is_a_parsable_table_and_the_page(tmp_path: Path) -> Non
     assert (tmp_path / "new" / "place").is_dir()
 
 
-def test_progress_goes_to_a_terminal_on_standard_error(tmp_path: Path) -> None:
+def on_terminal(stream: str, folder: Path) -> tuple[subprocess.CompletedProcess[str], str]:
+    """Run the demonstration with one stream on a terminal; also what that showed."""
     ours, theirs = pty.openpty()
     try:
-        done = scalemix("demo", "--seed", "7", before=fake(), folder=tmp_path, stderr=theirs)
-        shown = os.read(ours, 1 << 16).decode()
+        done = scalemix("demo", "--seed", "7", before=fake(), folder=folder, **{stream: theirs})
+    finally:
+        os.close(theirs)
+    try:
+        return done, os.read(ours, 1 << 16).decode()
+    except OSError:  # the other end is closed, and nothing was written
+        return done, ""
     finally:
         os.close(ours)
-        os.close(theirs)
+
+
+def test_progress_goes_to_a_terminal_on_standard_error(tmp_path: Path) -> None:
+    done, shown = on_terminal("stderr", tmp_path)
     assert done.returncode == 0
     assert "fitting [seed 7]" in shown
     assert "fitting" not in done.stdout
 
 
 def test_table_is_pretty_on_a_terminal(tmp_path: Path) -> None:
-    ours, theirs = pty.openpty()
-    try:
-        done = scalemix("demo", before=fake(), folder=tmp_path, stdout=theirs)
-        shown = os.read(ours, 1 << 16).decode()
-    finally:
-        os.close(ours)
-        os.close(theirs)
+    done, shown = on_terminal("stdout", tmp_path)
     assert done.returncode == 0
     assert done.stderr == ""
     assert "\t" not in shown

@@ -588,7 +588,7 @@ def test_mle_copies_lose_the_prior_and_map_copies_keep_it(recorded_top, key, see
     gram = design.T @ design / NOISE
     least_squares = np.linalg.lstsq(design, y, rcond=None)[0]
     posterior_mode = np.linalg.solve(gram + prior, design.T @ y / NOISE)
-    assert np.abs(least_squares - posterior_mode).max() > 1e-2
+    assert np.abs(least_squares - posterior_mode).max() > 1e-4  # a hundred times the tolerance
     for target, limit in (("mle", least_squares), ("map", posterior_mode)):
         engine = Gibbs(model_of(Gaussian()), Adam(), copies=10**8, copies_target=target)
         state = state_of(engine.model, coefficients)

@@ -18,7 +18,10 @@ WIDE = 2**0.5
 """tau_z with tau_z^2 = 2. At unit scales some errors stay below what a joint test can see."""
 
 FAST: dict[str, dict[str, Any]] = {
-    "no latents": {"prior": Ridge(intercept_scale=1.0)},
+    "tied prior, no latents": {
+        "prior": Ridge(2.5, tied_to_noise=True, intercept_scale=1.0),
+        "targets": 2,
+    },
     "two outputs, one latent, wide": {
         "prior": Ridge(intercept_scale=2.5),
         "targets": 2,
@@ -28,6 +31,7 @@ FAST: dict[str, dict[str, Any]] = {
     },
 }
 SLOW: dict[str, dict[str, Any]] = {
+    "no latents": {"prior": Ridge(intercept_scale=1.0)},
     "two outputs, two latents, tied prior, body drawn": {
         "prior": Ridge(2.5, tied_to_noise=True, intercept_scale=2.5),
         "targets": 2,
@@ -49,10 +53,6 @@ SLOW: dict[str, dict[str, Any]] = {
         "latent_scale": WIDE,
     },
     "two outputs, no latents": {"prior": Ridge(intercept_scale=2.5), "targets": 2, "rows": 4},
-    "tied prior, no latents": {
-        "prior": Ridge(2.5, tied_to_noise=True, intercept_scale=1.0),
-        "targets": 2,
-    },
     "known noise": {
         "likelihood": Gaussian(noise_scale=0.7),
         "prior": Ridge(intercept_scale=2.5),

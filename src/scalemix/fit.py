@@ -93,7 +93,7 @@ class Fitted(NamedTuple):
     draws: Draw
     trace: Trace
     warmup: Trace | None
-    """Every sweep of the warm-up."""
+    """States spread evenly over the warm-up; None without one."""
     running: Running
 
 

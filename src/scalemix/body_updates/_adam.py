@@ -6,7 +6,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from scalemix.body_updates._base import Body, BodyUpdate, Info, Target
 
@@ -68,7 +68,7 @@ class Adam(BodyUpdate):
         memory = memory._replace(optimiser=optimiser)
         if self.validation_fraction is None:
             return moved, memory, Info(steps, jnp.bool_(True))
-        return self._judged(moved, memory, target, learned, steps)
+        return self._judged(moved, memory, target, learned, steps, progress < 1)
 
     def _learned(self, memory: Memory, target: Target) -> Float[Array, " n"]:
         """1 for rows that are learned from; 0 for padded rows and those held out, at least one."""
@@ -127,8 +127,15 @@ class Adam(BodyUpdate):
         return jnp.concatenate([rows, jnp.full(surplus, target.size - 1, rows.dtype)])
 
     def _judged(
-        self, moved: Body, memory: Memory, target: Target, learned: Array, steps: Array
+        self,
+        moved: Body,
+        memory: Memory,
+        target: Target,
+        learned: Array,
+        steps: Array,
+        more: Bool[Array, ""],
     ) -> tuple[Body, Memory, Info]:
+        """Remember the best body, and return to it after the last move or when patience is spent."""
         rows = jnp.arange(target.size)
         held_out = jnp.where(rows < target.n_rows, 1 - learned, 0)
         nothing = jnp.zeros_like(held_out)
@@ -143,7 +150,6 @@ class Adam(BodyUpdate):
         memory = memory._replace(
             best=best, best_score=jnp.where(better, score, memory.best_score), since_best=since
         )
-        body = jax.tree.map(
-            lambda new, kept: jnp.where(since < self.patience, new, kept), moved, best
-        )
+        goes_on = (since < self.patience) & more
+        body = jax.tree.map(lambda new, kept: jnp.where(goes_on, new, kept), moved, best)
         return body, memory, Info(steps, going)

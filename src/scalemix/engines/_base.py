@@ -83,6 +83,8 @@ class Rows(NamedTuple):
     z: Float[Array, "c n p"]
     scatter: Float[Array, "p p"]
     power: Float[Array, "c n"]
+    counted: Float[Array, " c"]
+    """1 for copies that count, 0 for those that wait until J has risen to them."""
 
 
 class Engine(eqx.Module):
@@ -219,16 +221,18 @@ class Engine(eqx.Module):
         """Features or latents, with the powers that make J copies of them.
 
         Copies are a power of the likelihood without latents, and where latents are summed up by
-        their mean and scatter; otherwise each kept copy has power 1 and only the first J count.
+        their mean and scatter; otherwise each kept copy has power 1 and only the first J count. The
+        others follow the same conditionals, so that they are in place when their turn comes.
         """
+        counted = (jnp.arange(self.kept_copies) < powers.copies).astype(features.dtype)
         if state.latents is None:
             width = features.shape[1]
             power = (powers.copies * batch.power)[None]
-            return Rows(features[None], jnp.zeros((width, width), features.dtype), power)
+            return Rows(features[None], jnp.zeros((width, width), features.dtype), power, counted)
         if self.kept_copies == 1:
-            return Rows(*state.latents, (powers.copies * batch.power)[None])
-        counted = jnp.arange(self.kept_copies) < powers.copies
-        return Rows(*state.latents, counted[:, None] * batch.power[None])
+            return Rows(*state.latents, (powers.copies * batch.power)[None], counted)
+        power = jnp.broadcast_to(batch.power, (self.kept_copies, len(batch.power)))
+        return Rows(*state.latents, power, counted)
 
     def refresh(
         self,
@@ -240,7 +244,7 @@ class Engine(eqx.Module):
         """The likelihood's parameters with omega integrated out, then the prior's scales."""
         key_parameters, key_scales = keys
         features = self.model.body(state.body, batch.x)
-        z, scatter, power = self.rows(state, features, batch, powers)
+        z, scatter, power, counted = self.rows(state, features, batch, powers)
         weights = state.coefficients[1:]
         extra = Sums(jnp.zeros((), z.dtype), jnp.sum((scatter @ weights) * weights))
         tied = self.model.prior.tied(state.coefficients)
@@ -248,8 +252,9 @@ class Engine(eqx.Module):
             extra += Sums(powers.prior * tied.count, powers.prior * tied.loss)
         eta = top.predictor(state.coefficients, z.reshape(-1, z.shape[-1]))
         y = jnp.tile(batch.y, (z.shape[0], 1))
+        power = (power * counted[:, None]).reshape(-1)
         parameters = self.new_parameters(
-            key_parameters, state.parameters, y, eta, power.reshape(-1), extra, powers.prior
+            key_parameters, state.parameters, y, eta, power, extra, powers.prior
         )
         scales = self.new_scales(key_scales, state, powers.prior)
         return state._replace(parameters=parameters, scales=scales)
@@ -329,17 +334,19 @@ class Engine(eqx.Module):
     ) -> tuple[Statistics, Quadratic]:
         """Statistics over rows and kept copies (one after the other), and the omegas behind them."""
 
-        def one(copy: tuple[Key[Array, ""], Array, Array]) -> tuple[Statistics, Quadratic]:
-            key_copy, z, power = copy
+        def one(copy: tuple[Array, ...]) -> tuple[Statistics, Quadratic]:
+            key_copy, z, power, counted = copy
             eta = top.predictor(coefficients, z)
             quadratic = self.new_quadratic(key_copy, parameters, block, y, eta, power)
-            return summarise(top.design(z), quadratic), quadratic
+            statistics = summarise(top.design(z), quadratic)
+            return jax.tree.map(lambda leaf: counted * leaf, statistics), quadratic
 
         n_copies = rows.z.shape[0]
         if n_copies == 1:
-            statistics, quadratic = one((key, rows.z[0], rows.power[0]))
+            statistics, quadratic = one((key, rows.z[0], rows.power[0], rows.counted[0]))
             return statistics, jax.tree.map(lambda leaf: leaf[None], quadratic)
-        parts, quadratics = jax.lax.map(one, (jax.random.split(key, n_copies), rows.z, rows.power))
+        keys = jax.random.split(key, n_copies)
+        parts, quadratics = jax.lax.map(one, (keys, rows.z, rows.power, rows.counted))
         return jax.tree.map(lambda leaf: jnp.sum(leaf, axis=0), parts), quadratics
 
     def monitor(self, state: State, batch: Batch) -> Monitor:

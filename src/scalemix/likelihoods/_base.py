@@ -178,6 +178,13 @@ class Classification(Likelihood):
         """Log probability of each class (finite where the class is merely improbable)."""
 
 
+def sample_predictor(key: RandomKey, mean: Rows, spread: Spread) -> Rows:
+    """A draw of N(mean, spread) for likelihoods of one predictor; the mean without latents."""
+    if spread is None:
+        return mean
+    return mean + jnp.sqrt(spread[0, 0]) * jax.random.normal(key, mean.shape, mean.dtype)
+
+
 def sample_signs(key: RandomKey, log_probabilities: Float[Array, "n 2"]) -> Float[Array, "n 1"]:
     """-1 or 1 a row, with the log probabilities of -1 and 1."""
     uniform = jax.random.uniform(key, log_probabilities.shape[:1], log_probabilities.dtype)

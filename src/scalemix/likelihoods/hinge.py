@@ -15,6 +15,7 @@ from scalemix.likelihoods._base import (
     Rows,
     Scalar,
     Spread,
+    sample_predictor,
     sample_signs,
 )
 from scalemix.likelihoods._quadrature import normal_nodes
@@ -111,5 +112,7 @@ class Hinge(Classification):
         return jnp.stack([one(-mean[:, 0]), one(mean[:, 0])], axis=1)
 
     def sample(self, key: RandomKey, parameters: Scalar, mean: Rows, spread: Spread) -> Rows:
-        """A sign a row, by the normalised loss."""
-        return sample_signs(key, self.log_probabilities(parameters, mean, spread))
+        """A sign a row, by the normalised loss at a draw of its predictor."""
+        key_eta, key_sign = jax.random.split(key)
+        eta = sample_predictor(key_eta, mean, spread)
+        return sample_signs(key_sign, self.log_probabilities(parameters, eta, None))

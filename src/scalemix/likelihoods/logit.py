@@ -14,6 +14,7 @@ from scalemix.likelihoods._base import (
     Row,
     Rows,
     Spread,
+    sample_predictor,
     sample_signs,
 )
 from scalemix.likelihoods._quadrature import normal_nodes
@@ -73,5 +74,7 @@ class Logit(Classification):
         return jnp.stack([negative, self.log_density(parameters, ones, mean, spread)], axis=1)
 
     def sample(self, key: RandomKey, parameters: Parameters, mean: Rows, spread: Spread) -> Rows:
-        """A sign a row."""
-        return sample_signs(key, self.log_probabilities(parameters, mean, spread))
+        """A sign a row, given a draw of its predictor."""
+        key_eta, key_sign = jax.random.split(key)
+        eta = sample_predictor(key_eta, mean, spread)
+        return sample_signs(key_sign, self.log_probabilities(parameters, eta, None))
