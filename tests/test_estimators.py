@@ -190,8 +190,8 @@ def test_values_beyond_float32_are_refused() -> None:
 def test_no_prediction_is_nan(regressor: DeepBayesRegressor) -> None:
     with pytest.raises(ValueError, match="row 1 has no prediction"):
         regressor.predict(np.array([[0, 0, 0], [2e38, -2e38, 2e38]]))
+    diverging = SMALL | {"learning_rate": 1e30, "early_stopping": False}
     with pytest.raises(ValueError, match="the body or its features"):
-        diverging = SMALL | {"learning_rate": 1e30, "early_stopping": False}
         DeepBayesRegressor(**diverging).fit(X, Y)
 
 
