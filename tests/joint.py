@@ -355,6 +355,8 @@ def functionals(draws: Draws, case: Case) -> dict[str, np.ndarray]:
     found: dict[str, Any] = {f"beta_{i}{j}": beta[:, i, j] for i in range(d) for j in range(k)}
     found["|W|^2"] = (weights**2).sum((1, 2))
     found["b W"] = beta[:, 0, 0] * beta[:, 1, 0]
+    found["first beta, last"] = beta[:, 0, 0] * beta[:, -1, -1]
+    found["eta_0 eta_1"] = eta[:, 0, 0] * eta[:, 1, -1]
     found |= {f"eta_{i}": eta[:, i, i % k] for i in range(len(case.x))}
     found["sum eta^2"] = (eta**2).sum((1, 2))
     found["sum y eta"] = (y * eta)[:, counted].sum((1, 2))
@@ -374,11 +376,14 @@ def functionals(draws: Draws, case: Case) -> dict[str, np.ndarray]:
     if case.engine.model.prior.learns:
         found["v"] = state.scales
         found["|W|^2 / v"] = (weights**2).sum((1, 2)) / state.scales
+        if "tau_0^2" in found:
+            found["tau_0^2 / v"] = found["tau_0^2"] / state.scales
     if state.latents is not None:
         gap = z - features
         found |= {f"z_0{j}": z[:, 0, j] for j in range(z.shape[2])}
         found |= {f"z_-1{j}": z[:, -1, j] for j in range(z.shape[2])}
         found |= {f"sum y z_{j}": (y[:, :, 0] * z[:, :, j]).sum(1) for j in range(z.shape[2])}
+        found["z_0 z_1"] = z[:, 0, 0] * z[:, 1, -1]
         found["sum z^2"] = (z**2).sum((1, 2))
         found["sum |z - f|^2"] = (gap**2).sum((1, 2))
         found["sum y W(z - f)"] = (y * (gap @ weights)).sum((1, 2))
