@@ -336,6 +336,7 @@ def test_sixteen_copies_have_a_quarter_of_the_spread(seed: int) -> None:
     assert spread(16) / spread(1) == pytest.approx(0.25, abs=0.03)
 
 
+@pytest.mark.slow
 def test_statistics_of_four_copies_agree_with_a_stack(seed: int) -> None:
     # A stack of four copies of every row, each with a latent of its own, is p(theta) L^4: "mle".
     rng, size, copies = np.random.default_rng(seed), 10_000, 4

@@ -369,6 +369,7 @@ def test_units_do_not_matter(regressor: DeepBayesRegressor) -> None:
     assert_allclose(scaled_std / 1000, std, rtol=0.05)
 
 
+@pytest.mark.slow
 def test_diabetes_is_invariant_to_columns_and_units() -> None:
     x, y = load_diabetes(return_X_y=True)
     train_x, test_x, train_y, test_y = train_test_split(x, y, random_state=0)
@@ -477,7 +478,13 @@ SAVED = {
 }
 
 
-@pytest.mark.parametrize("name", SAVED)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("outputs", "linear", "flat") else [])
+        for name in SAVED
+    ],
+)
 def test_a_loaded_model_predicts_bit_for_bit(name: str, tmp_path: Any) -> None:
     model, target = SAVED[name]
     model = clone(model).fit(X, target)

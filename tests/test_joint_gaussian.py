@@ -85,6 +85,7 @@ def test_leaves_the_joint_law_with_more_states(name: str, seed: int) -> None:
     joint.assert_invariant(case(**{"likelihood": Gaussian(), **settings}), seed, states=120_000)
 
 
+@pytest.mark.slow
 def test_leaves_the_joint_law_in_float32(seed: int) -> None:
     # Rows, latents and coefficients are float32, the head's algebra float64: what a user runs.
     single = case(
